@@ -25,14 +25,14 @@ const volatile u64 longest_us = 1000000;
 enum {
 	LEVEL_TCP = 6,
 	OPTION_SYN_COUNT = 7,
-	MOST_SYNS = 127,
+	MAX_SYNS = 127,
 	/* The values of a kernel with default settings. */
 	DEFAULT_SYN_RETRIES = 6,
 	STATE_SYN_SENT = 2,
 	/* In TCP_CONNECT_CB the timeout is still that of a new socket: one second. */
 	MICROS = 1000000,
 	/* A first timeout of a jiffy is below this many halvings of a second. */
-	MOST_HALVINGS = 10,
+	MAX_HALVINGS = 10,
 	/* Timers count jiffies, and may fire this much before the time of a SYN in microseconds. */
 	EARLY_US = 1000,
 	PASS = 1,
@@ -102,10 +102,10 @@ static INLINE void add_retries(struct bpf_sock_ops *ops, struct held *h, u32 sec
 	    retries < 1)
 		retries = DEFAULT_SYN_RETRIES;
 	h->retries = retries;
-	for (halvings = 0; halvings < MOST_HALVINGS; halvings++)
+	for (halvings = 0; halvings < MAX_HALVINGS; halvings++)
 		retries += (u64)h->timeout << halvings < second;
-	if (retries > MOST_SYNS)
-		retries = MOST_SYNS;
+	if (retries > MAX_SYNS)
+		retries = MAX_SYNS;
 	bpf_setsockopt(ops, LEVEL_TCP, OPTION_SYN_COUNT, &retries, sizeof(retries));
 }
 

@@ -29,7 +29,7 @@ static LULL_INLINE u64 lull_is_nonzero(u64 value)
 	return (value | -value) >> 63;
 }
 
-/* Whether a >= b, likewise; both below 2^63. */
+/* Whether a >= b, without a branch; both below 2^63. */
 static LULL_INLINE u64 lull_is_least(u64 a, u64 b)
 {
 	return ((a - b) >> 63) ^ 1;

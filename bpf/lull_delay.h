@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * What round-trip times say about a path: the mirror of crates/cc/src/lull/delay.rs, the reference,
+ * The information in the round-trip times of a path: the mirror of crates/cc/src/lull/delay.rs, the reference,
  * which says why each rule is there.
  */
 #ifndef LULL_LULL_DELAY_H
@@ -11,9 +11,9 @@
 #include "lull_types.h"
 
 #define LULL_LOWEST_MEMORY_US 100000000ULL
-#define LULL_MOST_NOISE_US 20000
+#define LULL_MAX_NOISE_US 20000
 #define LULL_SHALLOW_TRIGGER 3
-#define LULL_MOST_SAMPLES 16
+#define LULL_MAX_SAMPLES 16
 #define LULL_FULL_QUEUE_PART 8
 
 static LULL_INLINE void lull_lowest_record(struct lull_lowest *l, u64 now_us, u32 value)
@@ -95,7 +95,7 @@ static LULL_INLINE u32 lull_delay_noise(const struct lull_delay *d)
 {
 	u64 full = lull_delay_full_queue(d);
 	u64 most = full ? full / LULL_FULL_QUEUE_PART :
-			  lull_max(lull_delay_min_rtt(d), LULL_MOST_NOISE_US);
+			  lull_max(lull_delay_min_rtt(d), LULL_MAX_NOISE_US);
 
 	return lull_delay_is_shallow(d) ? 0 : lull_min(lull_jitter_us(&d->jitter), most);
 }
@@ -112,7 +112,7 @@ static LULL_INLINE u32 lull_delay_queue_of_round(const struct lull_delay *d, u32
 	u64 noise = lull_delay_noise(d);
 	u64 samples = lull_min(us / lull_max(2 * noise, 1), packets / 4);
 
-	samples = lull_min(lull_max(samples, 1), LULL_MOST_SAMPLES);
+	samples = lull_min(lull_max(samples, 1), LULL_MAX_SAMPLES);
 	return lull_less(low, lull_delay_min_rtt(d) + noise / samples);
 }
 

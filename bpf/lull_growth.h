@@ -12,7 +12,7 @@
 #define LULL_HOLD_AT_MARK 4
 #define LULL_HOLD_AT_CAPACITY 16
 #define LULL_DOUBLING_ROUNDS 4
-#define LULL_LONGEST_WAIT_US 4000000ULL
+#define LULL_MAX_WAIT_US 4000000ULL
 
 static LULL_INLINE void lull_growth_set_mark(struct lull_growth *g, u64 window)
 {
@@ -70,14 +70,14 @@ static LULL_INLINE u64 lull_growth_grow_in_shallow(u64 window, u64 step, u64 ful
 	return lull_min(window + lull_max(lull_min(window / 4, step), LULL_ONE), full);
 }
 
-static LULL_INLINE void lull_restraint_on_competition(struct lull_restraint *r, u64 now_us,
+static LULL_INLINE void lull_competition_pause_on_competition(struct lull_competition_pause *r, u64 now_us,
 						      u32 min_rtt, bool is_harmful)
 {
 	bool is_soon = r->wait && now_us < r->last_harm + 4 * r->wait;
 	u64 rtt = min_rtt;
 
 	if (is_harmful) {
-		r->wait = is_soon ? lull_min(r->wait * 2, LULL_LONGEST_WAIT_US) : r->wait / 2;
+		r->wait = is_soon ? lull_min(r->wait * 2, LULL_MAX_WAIT_US) : r->wait / 2;
 		r->wait = lull_max(r->wait, 8 * rtt);
 		r->last_harm = now_us;
 	} else if (now_us > r->last_harm + 8 * r->wait) {
@@ -86,7 +86,7 @@ static LULL_INLINE void lull_restraint_on_competition(struct lull_restraint *r, 
 	r->last = now_us;
 }
 
-static LULL_INLINE bool lull_restraint_is_over(const struct lull_restraint *r, u64 now_us)
+static LULL_INLINE bool lull_competition_pause_is_over(const struct lull_competition_pause *r, u64 now_us)
 {
 	return now_us >= r->last + r->wait;
 }

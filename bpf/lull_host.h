@@ -10,19 +10,19 @@
 #include "lull_types.h"
 
 #define LULL_INTERVAL_RTTS 4
-#define LULL_SHORTEST_INTERVAL_US 100000ULL
-#define LULL_LONGEST_INTERVAL_US 2000000ULL
+#define LULL_MIN_INTERVAL_US 100000ULL
+#define LULL_MAX_INTERVAL_US 2000000ULL
 #define LULL_BUSY_PART 16
 #define LULL_BUSY_BYTES 16384ULL
 #define LULL_PACKET_BYTES 1448ULL
 #define LULL_HOST_RATE_LIMIT (1ULL << 26)
-#define LULL_SHORTEST_DEAFNESS_US 2000000ULL
-#define LULL_LONGEST_DEAFNESS_US 64000000ULL
+#define LULL_MIN_HOLDOFF_US 2000000ULL
+#define LULL_MAX_HOLDOFF_US 64000000ULL
 
-enum lull_news {
-	LULL_NEWS_NONE = 0,
-	LULL_NEWS_BEGINS = 1, /* it connects, or sends after a pause */
-	LULL_NEWS_ENDS = 2,   /* it was busy and sends nothing now */
+enum lull_foreground_change {
+	LULL_FOREGROUND_UNCHANGED = 0,
+	LULL_FOREGROUND_BEGINS = 1, /* it connects, or sends after a pause */
+	LULL_FOREGROUND_ENDS = 2,   /* it was busy and sends nothing now */
 };
 
 static LULL_INLINE void lull_host_restart(struct lull_host *h, u64 now_us, u64 bytes)
@@ -42,15 +42,15 @@ static LULL_INLINE u64 lull_host_clamp(u64 value, u64 least, u64 most)
 static LULL_INLINE void lull_host_end_interval(struct lull_host *h, u64 now_us, u64 bytes,
 					       u64 packets_per_second, u64 ends)
 {
-	u64 elapsed = lull_host_clamp(now_us - h->since, 0, 2 * LULL_LONGEST_INTERVAL_US);
+	u64 elapsed = lull_host_clamp(now_us - h->since, 0, 2 * LULL_MAX_INTERVAL_US);
 	u64 rate = lull_host_clamp(packets_per_second, 0, LULL_HOST_RATE_LIMIT) * LULL_PACKET_BYTES;
 	u64 least = rate * (elapsed >> 10) / (1000000 >> 10) / LULL_BUSY_PART;
 	u64 is_busy = lull_is_least(bytes, h->bytes + lull_host_clamp(least, LULL_BUSY_BYTES, 1ULL << 62));
-	u64 deafness = lull_host_clamp(2 * h->deafness, LULL_SHORTEST_DEAFNESS_US,
-				       LULL_LONGEST_DEAFNESS_US);
+	u64 holdoff = lull_host_clamp(2 * h->holdoff, LULL_MIN_HOLDOFF_US,
+				       LULL_MAX_HOLDOFF_US);
 
-	deafness = lull_choose(h->is_judging, deafness, h->deafness) & (is_busy - 1);
-	h->deafness = lull_choose(ends, deafness, h->deafness);
+	holdoff = lull_choose(h->is_judging, holdoff, h->holdoff) & (is_busy - 1);
+	h->holdoff = lull_choose(ends, holdoff, h->holdoff);
 	h->is_busy = lull_choose(ends, is_busy, h->is_busy);
 	h->is_judging &= ends ^ 1;
 	h->since = lull_choose(ends, now_us, h->since);
@@ -60,7 +60,7 @@ static LULL_INLINE void lull_host_end_interval(struct lull_host *h, u64 now_us, 
 static LULL_INLINE u64 lull_host_begins(struct lull_host *h, u64 now_us, u64 starts, u64 rtt,
 					u64 bytes)
 {
-	u64 ignored = lull_host_clamp(LULL_INTERVAL_RTTS * rtt, h->deafness, 1ULL << 62);
+	u64 ignored = lull_host_clamp(LULL_INTERVAL_RTTS * rtt, h->holdoff, 1ULL << 62);
 
 	starts &= lull_is_least(now_us, h->heeded + ignored);
 	h->heeded = lull_choose(starts, now_us, h->heeded);
@@ -74,14 +74,14 @@ static LULL_INLINE u32 lull_host_handle(struct lull_host *h, u64 now_us,
 					const struct lull_foreground *f, u64 rtt,
 					u64 packets_per_second)
 {
-	u64 interval = lull_host_clamp(LULL_INTERVAL_RTTS * rtt, LULL_SHORTEST_INTERVAL_US,
-				       LULL_LONGEST_INTERVAL_US);
-	u64 quiet = lull_host_clamp(2 * rtt, LULL_SHORTEST_INTERVAL_US, 1ULL << 62);
+	u64 interval = lull_host_clamp(LULL_INTERVAL_RTTS * rtt, LULL_MIN_INTERVAL_US,
+				       LULL_MAX_INTERVAL_US);
+	u64 quiet = lull_host_clamp(2 * rtt, LULL_MIN_INTERVAL_US, 1ULL << 62);
 	u64 starts, begins, ends;
 
 	lull_host_end_interval(h, now_us, f->bytes, packets_per_second,
 			       lull_is_least(now_us, h->since + interval));
-	/* Where the background was silent, a pause of the foreground cannot be told from that. */
+	/* Where the background was silent, a pause of the foreground looks the same. */
 	starts = (lull_is_least(now_us, h->looked + interval) ^ 1) &
 		 lull_is_least(f->data_us, h->last.data_us + interval);
 	starts |= lull_is_least(f->connected_us, h->last.connected_us + 1);
@@ -90,7 +90,7 @@ static LULL_INLINE u32 lull_host_handle(struct lull_host *h, u64 now_us,
 	begins = lull_host_begins(h, now_us, starts, rtt, f->bytes);
 	ends = (begins ^ 1) & h->is_busy & lull_is_least(now_us, f->data_us + quiet);
 	h->is_busy &= ends ^ 1;
-	return begins * LULL_NEWS_BEGINS + ends * LULL_NEWS_ENDS;
+	return begins * LULL_FOREGROUND_BEGINS + ends * LULL_FOREGROUND_ENDS;
 }
 
 /* The window must not grow: a start was heeded less than four round-trip times ago. */

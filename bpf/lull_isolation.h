@@ -9,8 +9,8 @@
 #include "lull_arithmetic.h"
 #include "lull_types.h"
 
-#define LULL_SHORTEST_TRAIN 4
-#define LULL_LONGEST_TRAIN 16
+#define LULL_MIN_TRAIN 4
+#define LULL_MAX_TRAIN 16
 #define LULL_TRAIN_PART 6
 #define LULL_STRETCHED_PART 2
 #define LULL_LATE_PART 4
@@ -34,8 +34,8 @@ static LULL_INLINE void lull_isolation_on_competition(struct lull_isolation *i)
 
 static LULL_INLINE u64 lull_train(u64 full)
 {
-	return lull_least_of(lull_most_of(full / LULL_TRAIN_PART, LULL_SHORTEST_TRAIN),
-			     LULL_LONGEST_TRAIN);
+	return lull_least_of(lull_most_of(full / LULL_TRAIN_PART, LULL_MIN_TRAIN),
+			     LULL_MAX_TRAIN);
 }
 
 /* The packets of the train that a return begins with; 0: it needs none. */

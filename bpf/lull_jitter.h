@@ -10,10 +10,10 @@
 #include "lull_types.h"
 #include "noise_floor.h"
 
-#define LULL_JITTER_LEAST_US 1000
+#define LULL_JITTER_MIN_US 1000
 #define LULL_QUIET_STEP 4
 #define LULL_QUIET_LIMIT 8
-#define LULL_MOST_QUIET 32
+#define LULL_MAX_QUIET 32
 
 static LULL_INLINE void lull_jitter_on_sample(struct lull_jitter *j, u64 now_us, u32 rtt,
 					      u32 min_rtt)
@@ -23,10 +23,10 @@ static LULL_INLINE void lull_jitter_on_sample(struct lull_jitter *j, u64 now_us,
 	if (learned == NOISE_UNKNOWN)
 		return;
 	j->us = learned;
-	if (learned >= LULL_JITTER_LEAST_US)
+	if (learned >= LULL_JITTER_MIN_US)
 		j->quiet = lull_less(j->quiet, 1);
 	else
-		j->quiet = lull_min(j->quiet + LULL_QUIET_STEP, LULL_MOST_QUIET);
+		j->quiet = lull_min(j->quiet + LULL_QUIET_STEP, LULL_MAX_QUIET);
 }
 
 static LULL_INLINE bool lull_jitter_is_steady(const struct lull_jitter *j)
@@ -36,7 +36,7 @@ static LULL_INLINE bool lull_jitter_is_steady(const struct lull_jitter *j)
 
 static LULL_INLINE u32 lull_jitter_us(const struct lull_jitter *j)
 {
-	return lull_jitter_is_steady(j) || j->us < LULL_JITTER_LEAST_US ? 0 : j->us;
+	return lull_jitter_is_steady(j) || j->us < LULL_JITTER_MIN_US ? 0 : j->us;
 }
 
 #endif

@@ -16,8 +16,8 @@
 #define LULL_MORE_PART 16
 #define LULL_IN_FLIGHT_LIMIT (1ULL << 32)
 #define LULL_RECEIVER_DELAY_US 35000
-#define LULL_LARGEST_SPACING_US 20000
-#define LULL_SMALLEST_SPACING_US 12000
+#define LULL_MAX_SPACING_US 20000
+#define LULL_MIN_SPACING_US 12000
 
 static LULL_INLINE bool lull_leads(const struct lull_path *p, const struct lull_member *m)
 {
@@ -38,7 +38,7 @@ static LULL_INLINE void lull_join(struct lull_path *p, struct lull_member *m, u3
 	/* Zero stands for no member. */
 	p->last_number += !p->last_number;
 	m->number = p->last_number;
-	m->weight = lull_min(lull_max(weight, 1), LULL_MOST_WEIGHT);
+	m->weight = lull_min(lull_max(weight, 1), LULL_MAX_WEIGHT);
 	m->window = LULL_TWO;
 }
 
@@ -159,7 +159,7 @@ static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
 	LULL_FORGET();
 	if (!is_maybe_delayed)
 		lull_delay_on_sample(&p->delay, now_us, rtt);
-	else if (rtt > lull_path_min_rtt(p) + lull_path_calm(p))
+	else if (rtt > lull_path_min_rtt(p) + lull_path_noise_margin(p))
 		return;
 	m->highest = lull_max(m->highest, rtt);
 	if (!m->low || rtt < m->low)
@@ -305,7 +305,7 @@ static LULL_INLINE u64 lull_pacing_rate(const struct lull_member *m, u32 srtt_us
 	rate = ((m->window * mss) >> LULL_SHIFT) * 1000000 /
 	       lull_min(srtt_us, lull_max(m->last_rtt, 1));
 	rate += lull_choose(m->has_room, rate / LULL_MORE_PART, 0);
-	rate = lull_max(rate, mss * 1000000ULL / LULL_LARGEST_SPACING_US);
+	rate = lull_max(rate, mss * 1000000ULL / LULL_MAX_SPACING_US);
 	return lull_choose(m->is_train, LULL_TRAIN_RATE, rate);
 }
 
@@ -318,11 +318,11 @@ static LULL_INLINE u32 lull_burst(const struct lull_member *m)
 /* From the first packet of a pair to the second, in microseconds; 0 where it sends no pairs. */
 static LULL_INLINE u32 lull_spacing(const struct lull_member *m)
 {
-	u64 spacing = lull_max(m->last_rtt / 4, LULL_SMALLEST_SPACING_US);
+	u64 spacing = lull_max(m->last_rtt / 4, LULL_MIN_SPACING_US);
 
 	if (m->is_using)
 		return 0;
-	return lull_min(lull_min(spacing, m->last_rtt / 2), LULL_LARGEST_SPACING_US);
+	return lull_min(lull_min(spacing, m->last_rtt / 2), LULL_MAX_SPACING_US);
 }
 
 #endif

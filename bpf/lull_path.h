@@ -16,23 +16,23 @@
 #include "lull_route.h"
 #include "lull_types.h"
 
-#define LULL_LEAST_RETURN (4 * LULL_ONE)
+#define LULL_MIN_RETURN (4 * LULL_ONE)
 #define LULL_SETTLED_ROUNDS 8
 #define LULL_ALONE_ROUNDS 16
 #define LULL_DRAIN_ROUNDS 4
 #define LULL_SHARED_ROUNDS 4
 #define LULL_IGNORED_ROUNDS 2
-#define LULL_MOST_ROUNDS 100
-#define LULL_LONGEST_PATIENCE_US 2000000ULL
+#define LULL_MAX_ROUNDS 100
+#define LULL_MAX_PATIENCE_US 2000000ULL
 #define LULL_LOSS_PATIENCE_US 500000ULL
 #define LULL_SHALLOW_PATIENCE 8
-#define LULL_LONGEST_SHALLOW_PATIENCE 32
+#define LULL_MAX_SHALLOW_PATIENCE 32
 #define LULL_SHALLOW_RETURN 16
 #define LULL_LONG_FLOOR_US 2000000ULL
 #define LULL_LEAD_US 500000ULL
-#define LULL_LEAST_LEAD_RTTS 8
+#define LULL_MIN_LEAD_RTTS 8
 #define LULL_TRIAL_TRIGGERS 3
-#define LULL_LEAST_TRIAL (16 * LULL_ONE)
+#define LULL_MIN_TRIAL (16 * LULL_ONE)
 #define LULL_SHORTER_PART 8
 
 static LULL_INLINE void lull_path_init(struct lull_path *p)
@@ -65,8 +65,8 @@ static LULL_INLINE u32 lull_path_trigger(const struct lull_path *p)
 				  lull_path_is_shallow(p));
 }
 
-/* A queue below this is none: half of the trigger, and at least a packet. */
-static LULL_INLINE u32 lull_path_calm(const struct lull_path *p)
+/* A queue below this counts as noise: half of the trigger, and at least a packet. */
+static LULL_INLINE u32 lull_path_noise_margin(const struct lull_path *p)
 {
 	return lull_max(lull_path_trigger(p) / 2, lull_capacity_likely_packet_us(&p->capacity));
 }
@@ -92,7 +92,7 @@ static LULL_INLINE bool lull_path_is_lead_free(const struct lull_path *p, u64 no
 {
 	u64 silence = lull_min(lull_max(4 * lull_path_min_rtt(p), 200000), 2000000);
 	u64 lasts = lull_max(LULL_LEAD_US * p->lead.weight,
-			     LULL_LEAST_LEAD_RTTS * lull_path_min_rtt(p));
+			     LULL_MIN_LEAD_RTTS * lull_path_min_rtt(p));
 	bool is_due = p->members > 1 && now_us > p->lead.since + lasts;
 
 	return !p->lead.leader || is_due || now_us > p->lead.seen + silence;
@@ -192,7 +192,7 @@ static LULL_INLINE void lull_path_grow(struct lull_path *p, u64 now_us, u32 trig
 	full = is_known ? full : 0;
 	gentle = lull_min(lull_max(gentle, LULL_ONE / 4), p->window / 4);
 	grown = lull_growth_grow(&p->growth, p->window, gentle,
-				 lull_restraint_is_over(&p->restraint, now_us), full);
+				 lull_competition_pause_is_over(&p->competition_pause, now_us), full);
 	most = is_shallow ? p->window + gentle : grown;
 	p->window = lull_min(grown, most);
 }
@@ -210,12 +210,12 @@ static LULL_INLINE void lull_path_end_free_round(struct lull_path *p, u64 now_us
 	}
 	if (p->use_rounds > LULL_SETTLED_ROUNDS)
 		p->idle_share = lull_min(p->idle_share + p->idle_share / 4, LULL_ONE);
-	p->use_rounds = lull_min(p->use_rounds + 1, LULL_MOST_ROUNDS);
+	p->use_rounds = lull_min(p->use_rounds + 1, LULL_MAX_ROUNDS);
 }
 
-static LULL_INLINE void lull_path_compete(struct lull_path *p, u64 now_us, bool is_harmful)
+static LULL_INLINE void lull_path_on_competition(struct lull_path *p, u64 now_us, bool is_harmful)
 {
-	lull_restraint_on_competition(&p->restraint, now_us, lull_path_min_rtt(p), is_harmful);
+	lull_competition_pause_on_competition(&p->competition_pause, now_us, lull_path_min_rtt(p), is_harmful);
 	p->alone = 0;
 }
 
@@ -224,7 +224,7 @@ static LULL_INLINE u64 lull_path_train_pause(const struct lull_path *p)
 	u64 pause = lull_train_pause(lull_path_full_window(p) >> LULL_SHIFT,
 				     lull_capacity_packet_us(&p->capacity), lull_path_min_rtt(p));
 
-	return lull_least_of(pause, LULL_LONGEST_PATIENCE_US);
+	return lull_least_of(pause, LULL_MAX_PATIENCE_US);
 }
 
 /* Only pairs from now on, for so many microseconds at the least. */
@@ -249,14 +249,14 @@ static LULL_INLINE void lull_path_enter_floor(struct lull_path *p, u64 now_us, u
 					      u64 patience)
 {
 	u64 rtt = lull_path_min_rtt(p);
-	u64 longer = lull_min(lull_max(2 * p->patience, rtt), LULL_LONGEST_PATIENCE_US);
+	u64 longer = lull_min(lull_max(2 * p->patience, rtt), LULL_MAX_PATIENCE_US);
 
 	if (p->isolation.is_isolated) {
 		p->patience = lull_choose(lull_is_least(rounds, LULL_SETTLED_ROUNDS), 0, longer);
 		patience = lull_path_train_pause(p);
 	} else if (lull_delay_is_shallow(&p->delay) &&
 		   p->window < lull_path_full_window(p) / 4 * 3) {
-		p->patience = lull_min(longer, LULL_LONGEST_SHALLOW_PATIENCE * rtt);
+		p->patience = lull_min(longer, LULL_MAX_SHALLOW_PATIENCE * rtt);
 	} else if (rounds < LULL_SETTLED_ROUNDS) {
 		p->patience = longer;
 		lull_growth_limit_mark(&p->growth, p->growth.mark / 2);
@@ -277,7 +277,7 @@ static LULL_INLINE void lull_path_yield_to_others(struct lull_path *p, u64 now_u
 	u64 patience = 0;
 
 	p->route.wait = lull_choose(was_alone, 0, p->route.wait);
-	lull_path_compete(p, now_us, is_harmful);
+	lull_path_on_competition(p, now_us, is_harmful);
 	if (p->isolation.is_isolated) {
 		patience = 0;
 	} else if (is_harmful) {
@@ -288,7 +288,7 @@ static LULL_INLINE void lull_path_yield_to_others(struct lull_path *p, u64 now_u
 		else
 			lull_growth_limit_mark(&p->growth, share / 2);
 		patience = 4 * lull_path_min_rtt(p);
-	} else if (p->window <= LULL_LEAST_RETURN || p->window <= p->growth.mark / 4) {
+	} else if (p->window <= LULL_MIN_RETURN || p->window <= p->growth.mark / 4) {
 		lull_growth_limit_mark(&p->growth, lull_min(share, p->growth.mark / 2));
 	} else {
 		lull_growth_limit_mark(&p->growth, share);
@@ -347,7 +347,7 @@ static LULL_INLINE void lull_path_end_queued_round(struct lull_path *p, u64 now_
 		lull_capacity_confirm(&p->capacity);
 	} else if (p->drained < lull_path_drain_rounds(p)) {
 		p->drained++;
-		least = lull_max(p->window / 2, LULL_LEAST_RETURN);
+		least = lull_max(p->window / 2, LULL_MIN_RETURN);
 		p->window = lull_min(lull_max(lull_path_current_window(p), least), p->window);
 	} else {
 		lull_path_yield_to_others(p, now_us);
@@ -361,7 +361,7 @@ static LULL_INLINE u64 lull_path_start_window(const struct lull_path *p)
 	u64 shallow = lull_path_full_window(p) / LULL_SHALLOW_RETURN;
 
 	start = lull_choose(lull_path_is_shallow(p), shallow, start);
-	return lull_most_of(start, LULL_LEAST_RETURN);
+	return lull_most_of(start, LULL_MIN_RETURN);
 }
 
 /* Without branches, which the verifier would follow one by one. */
@@ -376,7 +376,7 @@ static LULL_INLINE void lull_path_end_train(struct lull_path *p, u64 now_us, u32
 	u64 is_maybe_free = lull_is_nonzero(found ^ LULL_FOUND_MAYBE_FREE) ^ 1;
 	u64 is_free = lull_is_nonzero(found ^ LULL_FOUND_FREE) ^ 1;
 	u64 full = lull_path_full_window(p);
-	u64 quarter = lull_most_of(full / 4, LULL_LEAST_RETURN);
+	u64 quarter = lull_most_of(full / 4, LULL_MIN_RETURN);
 
 	p->window = lull_choose(is_shared, lull_path_start_window(p), p->window);
 	p->window = lull_choose(is_free, quarter, p->window);
@@ -398,7 +398,7 @@ static LULL_INLINE void lull_path_end_trial_round(struct lull_path *p, u64 now_u
 						  bool is_queue, u32 trigger, bool may_grow)
 {
 	u64 enough = lull_most_of(lull_path_packets_in(p, LULL_TRIAL_TRIGGERS * trigger),
-				  LULL_LEAST_TRIAL);
+				  LULL_MIN_TRIAL);
 
 	if (is_queue && lull_delay_queue(&p->delay, low) > lull_path_own_queue(p) + trigger) {
 		lull_path_start_floor(p, now_us, p->patience);
@@ -435,7 +435,7 @@ static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32
 	LULL_FORGET();
 	trigger = lull_path_trigger(p);
 	if (lull_capacity_is_reached(&p->capacity))
-		p->alone = lull_min(p->alone + 1, LULL_MOST_ROUNDS);
+		p->alone = lull_min(p->alone + 1, LULL_MAX_ROUNDS);
 	else if (lull_less(low, lull_path_min_rtt(p)) <= trigger)
 		p->alone -= !!p->alone;
 	p->lead.rounds++;
@@ -460,7 +460,7 @@ static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32
 }
 
 /* In a deep buffer the queue of others stays until they have gone. */
-static LULL_INLINE void lull_path_outlast(struct lull_path *p, u64 now_us)
+static LULL_INLINE void lull_path_on_others_gone(struct lull_path *p, u64 now_us)
 {
 	if (now_us < p->floor_since + LULL_LONG_FLOOR_US || lull_path_is_shallow(p))
 		return;
@@ -468,12 +468,12 @@ static LULL_INLINE void lull_path_outlast(struct lull_path *p, u64 now_us)
 	p->idle_share = LULL_ONE;
 }
 
-/* The host's foreground has gone: the next pair may end the floor. */
-static LULL_INLINE void lull_path_outlast_host(struct lull_path *p, u64 now_us)
+/* The host's foreground has ended: the next pair may end the floor. */
+static LULL_INLINE void lull_path_on_host_gone(struct lull_path *p, u64 now_us)
 {
 	if (!lull_path_is_at_floor(p))
 		return;
-	lull_path_outlast(p, now_us);
+	lull_path_on_others_gone(p, now_us);
 	p->patience = 0;
 	p->floor_since = now_us;
 	p->slot = now_us;
@@ -485,10 +485,10 @@ static LULL_INLINE void lull_path_on_foreground(struct lull_path *p, u64 now_us,
 	u32 news = lull_host_handle(&p->host, now_us, f, lull_path_min_rtt(p),
 				    lull_capacity_packets_per_second(&p->capacity));
 
-	if (news == LULL_NEWS_BEGINS && !lull_path_is_at_floor(p))
+	if (news == LULL_FOREGROUND_BEGINS && !lull_path_is_at_floor(p))
 		p->window = lull_max(p->window / 4, LULL_TWO);
-	else if (news == LULL_NEWS_ENDS)
-		lull_path_outlast_host(p, now_us);
+	else if (news == LULL_FOREGROUND_ENDS)
+		lull_path_on_host_gone(p, now_us);
 }
 
 /* A pair at the floor has met a queue. Returns whether a trial of a longer path begins. */
@@ -501,8 +501,8 @@ static LULL_INLINE bool lull_path_on_queued_pair(struct lull_path *p, u64 now_us
 	p->route.floor_since = p->floor_since;
 	p->route.is_trial = 1;
 	lull_delay_replace_min_rtt(&p->delay, now_us, p->route.low);
-	p->window = LULL_LEAST_RETURN;
-	p->window_before = LULL_LEAST_RETURN;
+	p->window = LULL_MIN_RETURN;
+	p->window_before = LULL_MIN_RETURN;
 	lull_path_enter_use(p, 0);
 	return true;
 }
@@ -513,10 +513,10 @@ static LULL_INLINE void lull_path_on_lowest(struct lull_path *p, u64 now_us, u32
 	u32 shorter = lull_path_min_rtt(p) - rtt;
 	u32 min_rtt;
 
-	if (p->route.is_trial && shorter > lull_path_calm(p) + lull_delay_noise(&p->delay))
+	if (p->route.is_trial && shorter > lull_path_noise_margin(p) + lull_delay_noise(&p->delay))
 		lull_path_start_floor(p, now_us, p->patience);
 	min_rtt = lull_path_min_rtt(p);
-	if (rtt + lull_path_calm(p) < min_rtt)
+	if (rtt + lull_path_noise_margin(p) < min_rtt)
 		lull_capacity_doubt(&p->capacity);
 	if (rtt < min_rtt)
 		lull_delay_record(&p->delay, now_us, rtt);
@@ -537,14 +537,14 @@ static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32
 	is_shared = lull_is_least(most, lull_delay_queue(&p->delay, rtt)) ^ 1;
 	is_shared &= lull_is_least(now_us, p->floor_since + 4 * lull_path_min_rtt(p));
 	p->isolation.is_isolated &= is_shared ^ 1;
-	if (lull_delay_queue(&p->delay, rtt) > lull_path_calm(p))
+	if (lull_delay_queue(&p->delay, rtt) > lull_path_noise_margin(p))
 		return lull_path_on_queued_pair(p, now_us, rtt);
 	lull_route_restart(&p->route);
 	if (now_us < p->floor_since + p->patience)
 		return false;
-	lull_path_outlast(p, now_us);
+	lull_path_on_others_gone(p, now_us);
 	memory = lull_min(lull_path_full_window(p), p->growth.mark);
-	lull_growth_set_mark(&p->growth, lull_max(memory, LULL_LEAST_RETURN));
+	lull_growth_set_mark(&p->growth, lull_max(memory, LULL_MIN_RETURN));
 	packets = lull_isolation_begin_return(&p->isolation,
 					      lull_path_full_window(p) >> LULL_SHIFT,
 					      lull_jitter_is_steady(&p->delay.jitter));
@@ -552,7 +552,7 @@ static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32
 				lull_path_start_window(p));
 	lull_path_enter_use(p, 0);
 	if (!packets && !lull_capacity_is_confirmed(&p->capacity)) {
-		p->window = LULL_LEAST_RETURN;
+		p->window = LULL_MIN_RETURN;
 		p->phase = LULL_START;
 	}
 	return true;
@@ -576,8 +576,8 @@ static LULL_INLINE void lull_path_on_loss_in_use(struct lull_path *p, u64 now_us
 			(p->isolation.is_isolated ^ 1);
 	bool is_competing = (!lull_capacity_is_reached(&p->capacity)) | is_return;
 
-	if (is_competing || p->window <= LULL_LEAST_RETURN) {
-		lull_path_compete(p, now_us, true);
+	if (is_competing || p->window <= LULL_MIN_RETURN) {
+		lull_path_on_competition(p, now_us, true);
 		lull_growth_limit_mark(&p->growth, lull_path_current_window(p) / 2);
 		lull_path_enter_floor(p, now_us, p->use_rounds,
 				      lull_max(8 * lull_path_min_rtt(p), LULL_LOSS_PATIENCE_US));

@@ -11,10 +11,10 @@
 #define LULL_PAUSE_PACKETS 200
 #define LULL_LONE_PAUSE_US 1000000ULL
 #define LULL_SHARED_PAUSE_PACKETS 150
-#define LULL_LONGEST_SLEEP_US 5000000ULL
+#define LULL_MAX_SLEEP_US 5000000ULL
 #define LULL_FEW 16
 #define LULL_CROWD_PAUSE_PACKETS 50
-#define LULL_LONGEST_CROWD_SLEEP_US 10000000ULL
+#define LULL_MAX_CROWD_SLEEP_US 10000000ULL
 
 static LULL_INLINE u64 lull_progress_pause(u64 packet, u32 members)
 {
@@ -28,7 +28,7 @@ static LULL_INLINE u64 lull_progress_longest_sleep(u64 packet, u32 members)
 {
 	u64 crowd = LULL_CROWD_PAUSE_PACKETS * packet * lull_less(members, LULL_FEW);
 
-	return lull_min(lull_max(crowd, LULL_LONGEST_SLEEP_US), LULL_LONGEST_CROWD_SLEEP_US);
+	return lull_min(lull_max(crowd, LULL_MAX_SLEEP_US), LULL_MAX_CROWD_SLEEP_US);
 }
 
 #endif

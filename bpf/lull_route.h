@@ -9,12 +9,12 @@
 #include "lull_arithmetic.h"
 #include "lull_types.h"
 
-#define LULL_SHORTEST_WAIT_US 2000000ULL
-#define LULL_LONGEST_ROUTE_WAIT_US 64000000ULL
-#define LULL_LEAST_SAMPLES 4
+#define LULL_MIN_WAIT_US 2000000ULL
+#define LULL_MAX_ROUTE_WAIT_US 64000000ULL
+#define LULL_MIN_SAMPLES 4
 #define LULL_VARYING_PART 8
-#define LULL_LEAST_VARIATION_US 500ULL
-#define LULL_MOST_VARYING 3
+#define LULL_MIN_VARIATION_US 500ULL
+#define LULL_MAX_VARYING 3
 
 /* A pair at the floor has met a queue. Returns whether a round-trip time is to be tried, `low`. */
 static LULL_INLINE bool lull_route_on_queue(struct lull_route *r, u64 now_us, u32 rtt, u32 min_rtt,
@@ -26,15 +26,15 @@ static LULL_INLINE bool lull_route_on_queue(struct lull_route *r, u64 now_us, u3
 	r->since = lull_choose(is_first, now_us, r->since);
 	r->low = lull_least_of(lull_choose(is_first, rtt, r->low), rtt);
 	r->high = lull_most_of(lull_choose(is_first, rtt, r->high), rtt);
-	r->samples = lull_least_of(r->samples + 1, LULL_LEAST_SAMPLES);
-	is_over = lull_is_least(now_us, r->since + lull_most_of(r->wait, LULL_SHORTEST_WAIT_US)) &
-		  lull_is_least(r->samples, LULL_LEAST_SAMPLES);
+	r->samples = lull_least_of(r->samples + 1, LULL_MIN_SAMPLES);
+	is_over = lull_is_least(now_us, r->since + lull_most_of(r->wait, LULL_MIN_WAIT_US)) &
+		  lull_is_least(r->samples, LULL_MIN_SAMPLES);
 	r->samples = lull_choose(is_over, 0, r->samples);
 	most = (r->low - lull_least_of(r->low, min_rtt)) / LULL_VARYING_PART;
-	most = lull_most_of(most, LULL_LEAST_VARIATION_US + noise);
+	most = lull_most_of(most, LULL_MIN_VARIATION_US + noise);
 	is_steady = lull_is_least(most, r->high - r->low);
 	varying = lull_choose(is_steady, 0, r->varying + 1);
-	varying = lull_choose(lull_is_least(LULL_MOST_VARYING, varying), varying, 0);
+	varying = lull_choose(lull_is_least(LULL_MAX_VARYING, varying), varying, 0);
 	r->varying = lull_choose(is_over, varying, r->varying);
 	return is_over & (lull_is_nonzero(varying) ^ 1);
 }
@@ -49,10 +49,10 @@ static LULL_INLINE void lull_route_restart(struct lull_route *r)
 /* There was a queue, if there was a trial. Returns whether what was known before is true. */
 static LULL_INLINE bool lull_route_fail(struct lull_route *r)
 {
-	u64 wait = lull_most_of(2 * r->wait, 2 * LULL_SHORTEST_WAIT_US);
+	u64 wait = lull_most_of(2 * r->wait, 2 * LULL_MIN_WAIT_US);
 	u64 was_trial = r->is_trial;
 
-	r->wait = lull_choose(was_trial, lull_least_of(wait, LULL_LONGEST_ROUTE_WAIT_US), r->wait);
+	r->wait = lull_choose(was_trial, lull_least_of(wait, LULL_MAX_ROUTE_WAIT_US), r->wait);
 	r->is_trial = 0;
 	return was_trial;
 }

@@ -17,9 +17,9 @@
 /* Round-trip times above this are cut: 16.7 s. */
 #define LULL_RTT_LIMIT ((1U << 24) - 1)
 #define LULL_USUAL_WEIGHT 10
-#define LULL_MOST_WEIGHT 100
+#define LULL_MAX_WEIGHT 100
 
-/* What connections of this host that are not in the background send on the path. */
+/* Traffic of this host's foreground connections on the path. */
 struct lull_foreground {
 	u64 connected_us; /* when the last one began to connect; 0: none has */
 	u64 data_us;	  /* when the last packet with data left; 0: none has */
@@ -76,7 +76,7 @@ struct lull_growth {
 	u32 beyond; /* rounds beyond the mark */
 };
 
-struct lull_restraint {
+struct lull_competition_pause {
 	u64 last;
 	u64 last_harm;
 	u64 wait;
@@ -120,7 +120,7 @@ struct lull_host {
 	u64 since;    /* when the interval began */
 	u64 bytes;    /* sent before */
 	u64 heeded;   /* when a start was heeded last */
-	u64 deafness; /* how long further ones are ignored after that */
+	u64 holdoff; /* how long further ones are ignored after that */
 	u32 is_busy;
 	u32 is_judging; /* the interval shows what a start comes to */
 };
@@ -139,7 +139,7 @@ struct lull_path {
 	u64 window_before; /* the last round's change */
 	u64 floor_since;
 	struct lull_growth growth;
-	struct lull_restraint restraint;
+	struct lull_competition_pause competition_pause;
 	struct lull_isolation isolation;
 	struct lull_route route;
 	struct lull_host host;

@@ -6,19 +6,19 @@
 #ifndef LULL_MINIMUM_PROGRESS_H
 #define LULL_MINIMUM_PROGRESS_H
 
-#define PROGRESS_SHORTEST_PAUSE_US 1000000ULL
+#define PROGRESS_MIN_PAUSE_US 1000000ULL
 #define PROGRESS_PAUSE_PER_CONNECTION_US 250000ULL
-#define PROGRESS_LONGEST_PAUSE_US 10000000ULL
+#define PROGRESS_MAX_PAUSE_US 10000000ULL
 
 /* The longest pause between two pairs of packets. */
 static NICE_INLINE u64 progress_longest_pause_us(u32 connections, u32 rtt_us)
 {
 	u64 pause = connections * PROGRESS_PAUSE_PER_CONNECTION_US;
 
-	if (pause < PROGRESS_SHORTEST_PAUSE_US)
-		pause = PROGRESS_SHORTEST_PAUSE_US;
-	if (pause > PROGRESS_LONGEST_PAUSE_US)
-		pause = PROGRESS_LONGEST_PAUSE_US;
+	if (pause < PROGRESS_MIN_PAUSE_US)
+		pause = PROGRESS_MIN_PAUSE_US;
+	if (pause > PROGRESS_MAX_PAUSE_US)
+		pause = PROGRESS_MAX_PAUSE_US;
 	return 2ULL * rtt_us > pause ? 2ULL * rtt_us : pause;
 }
 

@@ -471,7 +471,7 @@ static NICE_INLINE u64 nice_pacing_rate(const struct nice_params *p, const struc
 		rate = (rate >> NICE_SHIFT) * 1000000 / srtt_us;
 	if (phase != NICE_PAIRS) {
 		rate += phase == NICE_SLOW_START ? rate : rate / 4;
-		rate = nice_max64(rate, mss * 1000000ULL / NICE_LARGEST_SPACING_US);
+		rate = nice_max64(rate, mss * 1000000ULL / NICE_MAX_SPACING_US);
 	} else if (p->refinements & NICE_PROGRESS) {
 		rate = nice_max64(rate, progress_lowest_rate(n->connections, srtt_us, mss));
 	}
@@ -485,7 +485,7 @@ static NICE_INLINE u32 nice_spacing(const struct nice_params *p, const struct ni
 {
 	if (nice_phase(n) != NICE_PAIRS || !(p->refinements & NICE_SPACED))
 		return 0;
-	return nice_min32(n->rtt.min_rtt / 4, NICE_LARGEST_SPACING_US);
+	return nice_min32(n->rtt.min_rtt / 4, NICE_MAX_SPACING_US);
 }
 
 #endif

@@ -25,7 +25,7 @@
 #define NICE_EMPTY_ROUNDS 48
 
 /* The acknowledgement of the previous packet must still be delayed when a packet arrives. */
-#define NICE_LARGEST_SPACING_US 20000
+#define NICE_MAX_SPACING_US 20000
 
 /* A window is sent in bursts of a millisecond (tcp_tso_autosize). */
 #define NICE_BURST_US 1000

@@ -8,14 +8,14 @@
 
 #include "noise_floor_types.h"
 
-#define NOISE_SHORTEST_LAG_US 10000
-#define NOISE_LONGEST_LAG_US 25000
-#define NOISE_FIRST_LONGEST_LAG_US 2000000
+#define NOISE_MIN_LAG_US 10000
+#define NOISE_MAX_LAG_US 25000
+#define NOISE_FIRST_MAX_LAG_US 2000000
 #define NOISE_FIRST_COMPARISONS 64
 #define NOISE_LARGE_STEPS 16
-#define NOISE_LARGEST_STEPS 8
+#define NOISE_MAX_STEPS 8
 #define NOISE_BLOCK 8
-#define NOISE_LEAST_US 500
+#define NOISE_MIN_US 500
 #define NOISE_LOSS_QUEUE_PART 16
 #define NOISE_TRUSTED_PACKETS 4096
 #define NOISE_TRUSTED_US 120000000ULL
@@ -46,7 +46,7 @@ static NICE_INLINE u32 noise_floor_us(const struct noise_floor *f)
 
 	u32 noise = trusted || f->noise < f->limit ? f->noise : f->limit;
 
-	return noise >= 2 * NOISE_LEAST_US ? noise : 0;
+	return noise >= 2 * NOISE_MIN_US ? noise : 0;
 }
 
 /* A loss, a mark or a timeout, while round-trip times were this far above the lowest. */
@@ -78,7 +78,7 @@ static NICE_INLINE void noise_floor_compare(struct noise_floor *f, u32 differenc
 {
 	u32 part = 4, least = 4 << NOISE_SHIFT, step;
 
-	if (f->compared < NOISE_LARGEST_STEPS) {
+	if (f->compared < NOISE_MAX_STEPS) {
 		part = 1;
 		least = 1000 << NOISE_SHIFT;
 	} else if (f->compared < NOISE_LARGE_STEPS) {
@@ -107,8 +107,8 @@ static NICE_INLINE u32 noise_floor_add_to_block(struct noise_floor *f, u32 rtt, 
 	if (f->count < NOISE_BLOCK)
 		return NOISE_UNKNOWN;
 	f->count = 0;
-	low = noise_above(f->low, min_rtt) <= noise_at_least(deviation * 3 / 2, NOISE_LEAST_US);
-	bounded = noise_above(f->high, min_rtt) <= noise_at_least(deviation * 10, NOISE_LEAST_US);
+	low = noise_above(f->low, min_rtt) <= noise_at_least(deviation * 3 / 2, NOISE_MIN_US);
+	bounded = noise_above(f->high, min_rtt) <= noise_at_least(deviation * 10, NOISE_MIN_US);
 	if (bounded && low) {
 		f->noise = deviation * 7 / 2;
 		return f->noise;
@@ -123,11 +123,11 @@ static NICE_INLINE u32 noise_floor_on_sample(struct noise_floor *f, u64 now_us, 
 					     u32 min_rtt)
 {
 	u64 lag = noise_since(now_us, f->reference_at_us);
-	u64 longest = f->compared < NOISE_FIRST_COMPARISONS ? NOISE_FIRST_LONGEST_LAG_US :
-							      NOISE_LONGEST_LAG_US;
+	u64 longest = f->compared < NOISE_FIRST_COMPARISONS ? NOISE_FIRST_MAX_LAG_US :
+							      NOISE_MAX_LAG_US;
 	u32 before = f->reference_rtt, learned = NOISE_UNKNOWN;
 
-	if (before && lag < NOISE_SHORTEST_LAG_US) {
+	if (before && lag < NOISE_MIN_LAG_US) {
 		noise_floor_extend(f, rtt);
 		return NOISE_UNKNOWN;
 	}

@@ -44,9 +44,9 @@ enum {
 	FIRST_WINDOW = 2,
 	/* A larger clamp makes the kernel choose a window scale above 7, and then the least window is more
 	 * than a packet. */
-	LARGEST_CLAMP = (8 << 20) - 1,
+	MAX_CLAMP = (8 << 20) - 1,
 	/* What the kernel makes of it is less than a packet (SOCK_MIN_RCVBUF / 2). */
-	LEAST_CLAMP = 1,
+	MIN_CLAMP = 1,
 	/* The 12 bytes of options with a time stamp that Linux sends: two of padding, kind, length. */
 	TIME_STAMP_OPTION = 0x0101080a,
 	TIME_STAMP_BYTES = 32,
@@ -60,7 +60,7 @@ static LULL_INLINE void set_clamp(struct bpf_sock_ops *ops, int bytes)
 /* The window scale follows from the clamp that the socket has when it connects. */
 static LULL_INLINE void limit_scale(struct bpf_sock_ops *ops)
 {
-	set_clamp(ops, LARGEST_CLAMP);
+	set_clamp(ops, MAX_CLAMP);
 }
 
 static LULL_INLINE void begin(struct bpf_sock_ops *ops)
@@ -77,7 +77,7 @@ static LULL_INLINE void begin(struct bpf_sock_ops *ops)
 		return;
 	join_entry((struct sock *)tp, s, weight);
 	s->tsoffset = tp->tsoffset;
-	s->clamp = LARGEST_CLAMP;
+	s->clamp = MAX_CLAMP;
 	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG |
 						       BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 }
@@ -105,14 +105,14 @@ static LULL_INLINE u32 clamp_of(const struct tcp_sock *tp, const struct receive_
 	u64 bytes = (u64)packets * tp->advmss;
 
 	if (!packets)
-		return LEAST_CLAMP;
-	return bytes < LARGEST_CLAMP ? bytes : LARGEST_CLAMP;
+		return MIN_CLAMP;
+	return bytes < MAX_CLAMP ? bytes : MAX_CLAMP;
 }
 
 static LULL_INLINE void stop(struct bpf_sock_ops *ops, struct receive_socket *s)
 {
 	leave_entry(s);
-	set_clamp(ops, LARGEST_CLAMP);
+	set_clamp(ops, MAX_CLAMP);
 	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags &
 					       ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 }

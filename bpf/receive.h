@@ -20,7 +20,7 @@
 #define RECEIVE_SPARE_PACKETS 4
 #define RECEIVE_SILENCE_US 1000000
 #define RECEIVE_PASSES 4
-#define RECEIVE_LEAST_PART 4
+#define RECEIVE_MIN_PACKETS 4
 
 static LULL_INLINE void receive_join(struct receive_path *p, struct receive_download *d, u32 weight)
 {
@@ -115,7 +115,7 @@ static LULL_INLINE u32 receive_share(const struct receive_path *p, const struct 
 {
 	u32 window = p->path.window >> LULL_SHIFT;
 	u32 active = lull_max(p->active.downloads, 1);
-	u32 users = lull_min(lull_max(window / RECEIVE_LEAST_PART, 1), active);
+	u32 users = lull_min(lull_max(window / RECEIVE_MIN_PACKETS, 1), active);
 	u32 place = (u32)(d->member.number - p->path.lead.leader) % active;
 	u32 packets = window + lull_min(p->active.spare, RECEIVE_PACKETS_LIMIT);
 	u32 part = lull_max(packets / users + (lull_is_least(place, packets % users) ^ 1), RECEIVE_PAIR);

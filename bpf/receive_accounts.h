@@ -10,7 +10,7 @@
 #include "receive_types.h"
 
 #define RECEIVE_PERIOD_RTTS 4
-#define RECEIVE_SHORTEST_PERIOD_US 500000
+#define RECEIVE_MIN_PERIOD_US 500000
 
 static LULL_INLINE void receive_path_init(struct receive_path *p)
 {
@@ -43,7 +43,7 @@ static LULL_INLINE void receive_copy(struct receive_sums *to, const struct recei
 static LULL_INLINE void receive_advance(struct receive_path *p, u64 now_us)
 {
 	u64 lasts = lull_max(RECEIVE_PERIOD_RTTS * lull_path_min_rtt(&p->path),
-			     RECEIVE_SHORTEST_PERIOD_US);
+			     RECEIVE_MIN_PERIOD_US);
 	u64 is_silent;
 
 	if (now_us < p->since + lasts)

@@ -16,7 +16,7 @@ static VIRTUAL_QUEUE_INLINE u64 virtual_queue_least(u64 a, u64 b)
 static VIRTUAL_QUEUE_INLINE u64 virtual_queue_elapsed(u64 now_us, u64 then_us)
 {
 	return now_us > then_us ?
-		       virtual_queue_least(now_us - then_us, VIRTUAL_QUEUE_LONGEST_DRAIN_US) :
+		       virtual_queue_least(now_us - then_us, VIRTUAL_QUEUE_MAX_DRAIN_US) :
 		       0;
 }
 

@@ -5,7 +5,7 @@
 
 #define VIRTUAL_QUEUE_MICROS 1000000ULL
 /* The queue drains for at most this time at once. */
-#define VIRTUAL_QUEUE_LONGEST_DRAIN_US VIRTUAL_QUEUE_MICROS
+#define VIRTUAL_QUEUE_MAX_DRAIN_US VIRTUAL_QUEUE_MICROS
 #define VIRTUAL_QUEUE_RATE_LIMIT (1ULL << 34)
 #define VIRTUAL_QUEUE_BYTES_LIMIT (1ULL << 40)
 /* How long measurements are used, and the rate and limit without them. */

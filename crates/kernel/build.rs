@@ -9,7 +9,7 @@ use libbpf_cargo::SkeletonBuilder;
 const PROGRAMS: [&str; 10] = [
     "admission",
     "background",
-    "elsewhere",
+    "delegation",
     "exec",
     "foreground",
     "lull",

@@ -89,7 +89,7 @@ pub fn plan(bytes: &[u8]) {
         let Err(error) = Plan::parse("plan.toml", &text, quick) else { continue };
         let said = error.to_string();
         let PlanError::File { line: Some(line), text: what, .. } = error else {
-            panic!("it is not told where: {said}")
+            panic!("the message has no line number: {said}")
         };
         assert!(!said.contains('\n') && !what.is_empty(), "{said:?}");
         assert!((1..=lines + 1).contains(&line), "{lines} lines: {said}");

@@ -11,22 +11,22 @@
 //! `bpf/minimum_progress.h` is the mirror for the kernel; change both together.
 
 /// The pause between two pairs of a connection that does not share the minimum.
-const SHORTEST_PAUSE_MICROS: u64 = 1_000_000;
+const MIN_PAUSE_MICROS: u64 = 1_000_000;
 /// The additional pause for each further connection of the host, once there are four.
 const PAUSE_PER_CONNECTION_MICROS: u64 = 250_000;
 /// The longest pause. An `fq` queue discipline drops packets that are due later than that.
-const LONGEST_PAUSE_MICROS: u64 = 10_000_000;
+const MAX_PAUSE_MICROS: u64 = 10_000_000;
 
 /// The longest pause between two pairs of packets in microseconds, for `connections` connections in the
 /// background of this host, at a round-trip time of `rtt_micros`. At least two round trips: a pair is never
 /// sent before the last one can have returned.
 pub const fn longest_pause_micros(connections: u32, rtt_micros: u32) -> u64 {
     let mut pause = connections as u64 * PAUSE_PER_CONNECTION_MICROS;
-    if pause < SHORTEST_PAUSE_MICROS {
-        pause = SHORTEST_PAUSE_MICROS;
+    if pause < MIN_PAUSE_MICROS {
+        pause = MIN_PAUSE_MICROS;
     }
-    if pause > LONGEST_PAUSE_MICROS {
-        pause = LONGEST_PAUSE_MICROS;
+    if pause > MAX_PAUSE_MICROS {
+        pause = MAX_PAUSE_MICROS;
     }
     let round_trips = 2 * rtt_micros as u64;
     if round_trips > pause { round_trips } else { pause }
@@ -54,7 +54,7 @@ mod tests {
             let all = u64::from(connections) * lowest_rate(connections, 50_000, 1448);
             assert!(all <= 8 * 1448, "{connections}: {all} bytes a second");
         }
-        assert_eq!(longest_pause_micros(u32::MAX, 0), LONGEST_PAUSE_MICROS);
+        assert_eq!(longest_pause_micros(u32::MAX, 0), MAX_PAUSE_MICROS);
     }
 
     #[test]

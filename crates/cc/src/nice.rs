@@ -38,7 +38,7 @@ const RTT_LIMIT: u32 = (1 << 24) - 1;
 const RECEIVER_DELAY: u32 = 35_000;
 /// The acknowledgement of the previous packet must still be delayed when a packet arrives. Linux delays it
 /// for at least 40 ms, and an acknowledgement with that delay looks like a queue.
-const LARGEST_SPACING: u32 = 20_000;
+const MAX_SPACING: u32 = 20_000;
 /// A window is sent in bursts of a millisecond (Linux's `tcp_tso_autosize`), whose packets wait for each
 /// other, and the jitter of paths is as large. If a flow has more than two packets in that time, between α
 /// and β, Vegas mistakes this for a queue.
@@ -332,12 +332,12 @@ impl Nice {
 
     /// A reaction to loss, mark or timeout closes the round: its counts are final.
     fn settle(&mut self, delivered: u32) {
-        self.round = Round { reacted: true, ..self.carried() };
+        self.round = Round { reacted: true, ..self.remaining_round() };
         self.rounds.settle(delivered);
     }
 
     /// The part of the round that remains after a reaction.
-    fn carried(&self) -> Round {
+    fn remaining_round(&self) -> Round {
         let Round { low, high, unlimited, .. } = self.round;
         Round { low, high, unlimited, ..Round::default() }
     }
@@ -461,7 +461,7 @@ impl Nice {
         if self.phase() != Phase::Pairs || !self.parameters.refinements.spaced {
             return 0;
         }
-        (self.rtt.min_rtt / 4).min(LARGEST_SPACING)
+        (self.rtt.min_rtt / 4).min(MAX_SPACING)
     }
 
     fn start_round(&mut self) {
@@ -576,7 +576,7 @@ impl Controller for Nice {
         let lowest = match phase {
             Phase::SlowStart | Phase::Avoidance => {
                 rate += if phase == Phase::SlowStart { rate } else { rate / 4 };
-                u64::from(packet_bytes) * 1_000_000 / u64::from(LARGEST_SPACING)
+                u64::from(packet_bytes) * 1_000_000 / u64::from(MAX_SPACING)
             }
             Phase::Pairs if self.parameters.refinements.progress => {
                 let rtt = u32::try_from(rtt).unwrap_or(u32::MAX);

@@ -16,21 +16,21 @@
 //! `bpf/noise_floor.h` is the mirror for the kernel; change both together.
 
 /// Samples closer than this may have waited for the same pause.
-const SHORTEST_LAG_MICROS: u64 = 10_000;
+const MIN_LAG_MICROS: u64 = 10_000;
 /// Samples further apart than this may differ by a queue.
-const LONGEST_LAG_MICROS: u64 = 25_000;
+const MAX_LAG_MICROS: u64 = 25_000;
 /// The same bound for the first comparisons of a connection.
-const FIRST_LONGEST_LAG_MICROS: u64 = 2_000_000;
+const FIRST_MAX_LAG_MICROS: u64 = 2_000_000;
 /// How many comparisons are the first ones.
 const FIRST_COMPARISONS: u32 = 64;
 /// How many of them take large steps.
 const LARGE_STEPS: u32 = 16;
 /// How many of them take the largest steps.
-const LARGEST_STEPS: u32 = 8;
+const MAX_STEPS: u32 = 8;
 /// Comparisons until the noise floor is set again.
 const BLOCK: u32 = 8;
 /// Deviations and delays below this are not noise.
-const LEAST_MICROS: u32 = 500;
+const MIN_MICROS: u32 = 500;
 /// The part of the queue at a loss that may be noise.
 const LOSS_QUEUE_PART: u32 = 16;
 /// Packets without a loss after which noise counts again.
@@ -70,7 +70,7 @@ impl NoiseFloor {
         let is_trusted =
             !self.has_lost || self.delivered >= TRUSTED_PACKETS || since_loss >= TRUSTED_MICROS;
         let noise = if is_trusted { self.noise } else { self.noise.min(self.limit) };
-        if noise >= 2 * LEAST_MICROS { noise } else { 0 }
+        if noise >= 2 * MIN_MICROS { noise } else { 0 }
     }
 
     /// A loss, a mark or a timeout, while round-trip times were this far above the lowest.
@@ -92,14 +92,14 @@ impl NoiseFloor {
     pub fn handle_sample(&mut self, now: u64, rtt: u32, min_rtt: u32) -> Option<u32> {
         let lag = now.saturating_sub(self.reference_at);
         let is_first = self.reference_rtt == 0;
-        if !is_first && lag < SHORTEST_LAG_MICROS {
+        if !is_first && lag < MIN_LAG_MICROS {
             self.low = self.low.min(rtt);
             self.high = self.high.max(rtt);
             return None;
         }
         let longest = match self.compared {
-            FIRST_COMPARISONS => LONGEST_LAG_MICROS,
-            _ => FIRST_LONGEST_LAG_MICROS,
+            FIRST_COMPARISONS => MAX_LAG_MICROS,
+            _ => FIRST_MAX_LAG_MICROS,
         };
         let mut learned = None;
         if !is_first && lag <= longest {
@@ -115,7 +115,7 @@ impl NoiseFloor {
     /// a step down for each one below. The first steps are large.
     fn compare(&mut self, difference: u32) {
         let (part, least) = match self.compared {
-            compared if compared < LARGEST_STEPS => (1, 1_000 << SHIFT),
+            compared if compared < MAX_STEPS => (1, 1_000 << SHIFT),
             compared if compared < LARGE_STEPS => (2, 4 << SHIFT),
             _ => (4, 4 << SHIFT),
         };
@@ -141,8 +141,8 @@ impl NoiseFloor {
         }
         self.count = 0;
         let deviation = self.deviation >> SHIFT;
-        let is_low = self.low.saturating_sub(min_rtt) <= (deviation * 3 / 2).max(LEAST_MICROS);
-        let is_bounded = self.high.saturating_sub(min_rtt) <= (deviation * 10).max(LEAST_MICROS);
+        let is_low = self.low.saturating_sub(min_rtt) <= (deviation * 3 / 2).max(MIN_MICROS);
+        let is_bounded = self.high.saturating_sub(min_rtt) <= (deviation * 10).max(MIN_MICROS);
         if !is_bounded {
             self.noise -= self.noise / 2;
         } else if is_low {

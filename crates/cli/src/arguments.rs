@@ -46,11 +46,11 @@ pub fn token(path: &Path) -> anyhow::Result<String> {
     let shown = path.display();
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
     let token = text.lines().next().unwrap_or_default().trim();
-    if token.len() < SHORTEST_TOKEN {
-        bail!("the token in {shown} is too short: write {SHORTEST_TOKEN} characters or more");
+    if token.len() < MIN_TOKEN_BYTES {
+        bail!("the token in {shown} is too short: write {MIN_TOKEN_BYTES} characters or more");
     }
     Ok(token.to_owned())
 }
 
 /// The least length of a token, in characters.
-const SHORTEST_TOKEN: usize = 16;
+const MIN_TOKEN_BYTES: usize = 16;

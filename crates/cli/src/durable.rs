@@ -26,7 +26,7 @@ impl Replacement {
             Err(error) if error.kind() == ErrorKind::NotFound => (path.to_owned(), None),
             Err(error) => return Err(error),
             Ok(there) if !there.metadata()?.is_file() => {
-                return Err(io::Error::new(ErrorKind::InvalidInput, "it is there, and no file"));
+                return Err(io::Error::new(ErrorKind::InvalidInput, "it exists and is not a file"));
             }
             Ok(there) => lock(path, there)?,
         };

@@ -126,7 +126,7 @@ pub(crate) struct Args {
     /// Print no summary at the end
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
-    /// Load an algorithm under the name of --cc if need be, as nice under its own; for tests
+    /// Load an algorithm under the name of --cc if it is not loaded; for tests
     #[arg(
         long,
         hide = true,
@@ -136,7 +136,7 @@ pub(crate) struct Args {
         default_missing_value = NICE
     )]
     automatic: Option<Automatic>,
-    /// Do what kernels before 6.13 need for IPv4 over IPv6 sockets; for tests
+    /// Use the work-around of kernels before 6.13 for IPv4 over IPv6 sockets; for tests
     #[arg(long, hide = true)]
     mapped_by_parent: bool,
     /// The program and its arguments
@@ -187,7 +187,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
     let automatic = automatic(args).map(|automatic| automatic.parameters().algorithm());
     if args.weight.is_some() && automatic.is_some_and(|algorithm| algorithm != Algorithm::Lull) {
         let text = format!("--weight needs --cc lull: '{}' has no weights", args.cc);
-        return Err(crate::Misuse(text).into());
+        return Err(crate::UsageError(text).into());
     }
     Ok(())
 }
@@ -203,7 +203,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Some(Error::ProgramNotExecutable { .. }) => NOT_EXECUTABLE,
             _ => FAILED,
         };
-        crate::complain(&error);
+        crate::print_error(&error);
         if let Some(&Error::Interrupted { signal }) = error.downcast_ref() {
             lull_kernel::die_by(signal);
         }
@@ -238,7 +238,7 @@ fn choice(args: &Args) -> Choice {
 fn user(args: &Args) -> Result<Option<User>, Error> {
     match &args.user {
         Some(name) => User::named(name).map(Some),
-        None => User::who_called_sudo(),
+        None => User::sudo_caller(),
     }
 }
 
@@ -255,10 +255,10 @@ fn start(args: &Args) -> anyhow::Result<ExitCode> {
             None => {
                 let hint =
                     user.filter(|_| args.user.is_none()).and_then(|user| hint(&user, &outcome));
-                told(&outcome.summary, hint)
+                summary_text(&outcome.summary, hint)
             }
         };
-        say(args, &text, &mut io::stderr());
+        write_summary(args, &text, &mut io::stderr());
     }
     match outcome.ending {
         Ending::Exited(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(FAILED))),
@@ -271,12 +271,12 @@ fn start(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The work is done: a summary that cannot be written changes no exit code.
-fn say(args: &Args, text: &str, otherwise: &mut dyn Write) {
+fn write_summary(args: &Args, text: &str, otherwise: &mut dyn Write) {
     match &args.json {
         Some(Some(path)) => {
             if let Err(error) = fs::write(path, format!("{text}\n")) {
                 let error = anyhow::Error::new(error);
-                crate::complain(&error.context(format!("cannot write {}", path.display())));
+                crate::print_error(&error.context(format!("cannot write {}", path.display())));
             }
         }
         _ => {
@@ -303,12 +303,16 @@ fn share(traffic: &Traffic) -> Option<f64> {
 /// A failed program may have needed the rights of root.
 fn hint(user: &User, outcome: &Outcome) -> Option<String> {
     let name = user.name();
-    (outcome.ending != Ending::Exited(0))
-        .then(|| format!("the program ran as {name}, who called sudo: --user root runs it as root"))
+    (outcome.ending != Ending::Exited(0)).then(|| {
+        format!(
+            "the program ran as {name}, the user of sudo: --user root runs it as \
+                          root"
+        )
+    })
 }
 
 /// The sentence, and deviations from the request on separate lines.
-fn told(summary: &Summary, hint: Option<String>) -> String {
+fn summary_text(summary: &Summary, hint: Option<String>) -> String {
     let exceptions = exceptions(&summary.left_cgroup, "foreground", &summary.foreground);
     let notes = summary.traffic.iter().flat_map(notes);
     let shortfalls = summary.shortfalls.iter().cloned();
@@ -357,7 +361,7 @@ fn notes(traffic: &Traffic) -> Vec<String> {
 fn sentence(summary: &Summary) -> String {
     let mut text = match &summary.traffic {
         Ok(traffic) => sent(traffic),
-        Err(why) => format!("what was sent is not known: {why}"),
+        Err(why) => format!("the sent bytes are unknown: {why}"),
     };
     if summary.survivors > 0 {
         let verb = if summary.survivors == 1 { "goes" } else { "go" };
@@ -473,20 +477,20 @@ mod tests {
         );
         assert_eq!(
             sentence(&Summary { traffic: Err("why".into()), survivors: 1, ..summary() }),
-            "what was sent is not known: why; 1 process goes on in the background"
+            "the sent bytes are unknown: why; 1 process goes on in the background"
         );
     }
 
     #[test]
     fn exceptions_have_their_own_lines() {
-        assert_eq!(told(&summary(), None), format!("lull: {}", sentence(&summary())));
+        assert_eq!(summary_text(&summary(), None), format!("lull: {}", sentence(&summary())));
         let summary = Summary {
             foreground: vec!["a".into(), "b".into()],
             left_cgroup: Some("c".into()),
             shortfalls: vec!["d".into()],
             ..summary()
         };
-        let text = told(&summary, None);
+        let text = summary_text(&summary, None);
         let lines: Vec<_> = text.lines().skip(1).collect();
         assert_eq!(
             lines,

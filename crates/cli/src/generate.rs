@@ -1,4 +1,4 @@
-//! What packages contain beside the programs: completions of shells, and manual pages.
+//! Files of packages beside the programs: completions of shells, and manual pages.
 
 use std::fs;
 use std::io::{self, Write};

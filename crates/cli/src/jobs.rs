@@ -93,7 +93,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Command::List { json: false } => table(&lull_kernel::jobs()?),
         Command::Pause { job } => format!("job {} is paused\n", name(&lull_kernel::pause(&job)?)),
-        Command::Resume { job } => format!("job {} goes on\n", name(&lull_kernel::resume(&job)?)),
+        Command::Resume { job } => format!("job {} continues\n", name(&lull_kernel::resume(&job)?)),
         Command::Foreground { job } => {
             let moved = lull_kernel::job_to_foreground(&job)?;
             let stays = moved.foreground.iter();

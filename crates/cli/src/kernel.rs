@@ -13,14 +13,13 @@ use lull_kernel::{
 };
 use serde_json::{Value, json};
 
-const EXAMPLES: &str = "\
-Examples:
+const EXAMPLES: &str = "Examples:
   sudo lull kernel load
       let any program choose 'lull' for a connection
   sudo lull kernel status
-      who has
+      list the connections that use it
   sudo lull kernel unload
-      as it was before";
+      remove it again";
 
 /// Load Lull's congestion controls into the kernel, unload them, and list the connections that use them
 #[derive(Debug, clap::Args)]
@@ -138,16 +137,18 @@ impl Load {
         ] {
             if is_given && algorithm != Algorithm::Nice {
                 let text = format!(
-                    "{option} is of nice, and {called} has nothing like it: leave it out, or use \
-                     --algorithm nice"
+                    "{option} is a parameter of nice, and {called} does not have it: leave it \
+                     out, or use --algorithm nice"
                 );
-                return Err(crate::Misuse(text).into());
+                return Err(crate::UsageError(text).into());
             }
         }
         if self.paths.is_some() && algorithm != Algorithm::Lull {
-            let text =
-                format!("--paths is of lull, and {called} has no table of paths: leave it out");
-            return Err(crate::Misuse(text).into());
+            let text = format!(
+                "--paths is a parameter of lull, and {called} has no table of paths: \
+                         leave it out"
+            );
+            return Err(crate::UsageError(text).into());
         }
         match algorithm {
             Algorithm::Background => return Ok(Parameters::background(self.restrict)),
@@ -195,10 +196,10 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = SERVE_EXAMPLES)]
 struct Serve {
-    /// Where to listen
+    /// Path of the Unix socket
     #[arg(long, value_name = "PATH", default_value = lull_kernel::SOCKET)]
     socket: PathBuf,
-    /// Who may connect
+    /// Group whose members may connect
     #[arg(long, value_name = "GROUP", default_value = "lull")]
     group: String,
 }
@@ -218,7 +219,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = SLICE_EXAMPLES)]
 struct Slice {
-    /// The cgroup, below where cgroup v2 is mounted, as in /proc/PID/cgroup
+    /// Path of the cgroup below the mount point of cgroup v2, as in /proc/PID/cgroup
     cgroup: PathBuf,
     /// Congestion control: lull (one window for all background connections of this host to a destination), nice, or
     /// one that the kernel has. Lull loads the first two if needed
@@ -235,10 +236,10 @@ struct Unload {
     /// The name that it was loaded by
     #[arg(long, default_value = "lull")]
     name: String,
-    /// Even if it is in use: open connections keep it, new ones go to the foreground
+    /// Unload it although it is in use: open connections keep it, new ones go to the foreground
     #[arg(long)]
     force: bool,
-    /// Say what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -254,18 +255,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match result {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
-            let usage = error.is::<crate::Misuse>()
+            let usage = error.is::<crate::UsageError>()
                 || matches!(
                     error.downcast_ref(),
                     Some(Error::BadName { .. } | Error::BadParameter { .. })
                 );
-            crate::complain(&error);
+            crate::print_error(&error);
             Ok(ExitCode::from(if usage { crate::USAGE } else { 1 }))
         }
     }
 }
 
-fn say(text: &str) -> anyhow::Result<()> {
+fn print_line(text: &str) -> anyhow::Result<()> {
     writeln!(io::stdout(), "{text}").context("cannot write")
 }
 
@@ -276,11 +277,11 @@ fn load(args: &Load) -> anyhow::Result<()> {
     if args.json {
         let mut value = parameters_json(&parameters);
         value["name"] = json!(name);
-        return say(&value.to_string());
+        return print_line(&value.to_string());
     }
     match loaded {
-        Loaded::New => say(&format!("loaded '{name}' ({parameters})")),
-        Loaded::Kept => say(&format!("'{name}' was loaded by lull exec and stays now")),
+        Loaded::New => print_line(&format!("loaded '{name}' ({parameters})")),
+        Loaded::Kept => print_line(&format!("'{name}' was loaded by lull exec and stays now")),
     }
 }
 
@@ -303,8 +304,10 @@ fn slice(args: &Slice) -> anyhow::Result<()> {
     };
     let cgroup = args.cgroup.display();
     match lull_kernel::prepare_slice(&args.cgroup, &choice)? {
-        Prepared::Now => say(&format!("processes of {cgroup} are in the background from now on")),
-        Prepared::Before => say(&format!("processes of {cgroup} were in the background before")),
+        Prepared::Now => print_line(&format!("processes of {cgroup} are now in the background")),
+        Prepared::Before => {
+            print_line(&format!("processes of {cgroup} were in the background before"))
+        }
     }
 }
 
@@ -316,7 +319,7 @@ fn unload(args: &Unload) -> anyhow::Result<()> {
             "sockets_that_keep_it": unloaded.open + unloaded.closed,
             "closed_sockets_that_keep_it": unloaded.closed,
         });
-        return say(&value.to_string());
+        return print_line(&value.to_string());
     }
     let kept = |count: usize, what: &str| match count {
         0 => String::new(),
@@ -324,21 +327,21 @@ fn unload(args: &Unload) -> anyhow::Result<()> {
         more => format!("; {more} {what} connections keep it"),
     };
     let (open, closed) = (kept(unloaded.open, "open"), kept(unloaded.closed, "closed"));
-    say(&format!("unloaded '{}'{open}{closed}", args.name))
+    print_line(&format!("unloaded '{}'{open}{closed}", args.name))
 }
 
 fn status(as_json: bool) -> anyhow::Result<()> {
     let all = lull_kernel::status()?;
     if as_json {
-        return say(&Value::from_iter(all.iter().map(status_json)).to_string());
+        return print_line(&Value::from_iter(all.iter().map(status_json)).to_string());
     }
     if all.is_empty() {
-        return say("nothing is loaded");
+        return print_line("nothing is loaded");
     }
     for status in &all {
-        say(&headline(status))?;
+        print_line(&headline(status))?;
         if let Some(line) = alone_line(status) {
-            say(&format!("  {line}"))?;
+            print_line(&format!("  {line}"))?;
         }
         path_table(status)?;
         table(&status.sockets)?;
@@ -413,7 +416,7 @@ fn print_table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> anyhow::Resu
     for row in rows {
         let cells: Vec<String> =
             row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}")).collect();
-        say(format!("  {}", cells.join("  ")).trim_end())?;
+        print_line(format!("  {}", cells.join("  ")).trim_end())?;
     }
     Ok(())
 }

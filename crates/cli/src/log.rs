@@ -16,7 +16,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 
 /// Targets whose messages are whole lines.
-const OURS: &str = "lull::";
+const OWN_TARGET: &str = "lull::";
 
 /// Logs to `writer` from now on, in every thread. Each line is one write.
 ///
@@ -48,7 +48,7 @@ where
 {
     let lines = tracing_subscriber::fmt::layer()
         .event_format(Lines)
-        // A closed standard error is no failure.
+        // A closed standard error is not a failure.
         .log_internal_errors(false)
         .with_writer(writer);
     tracing_subscriber::registry().with(lines.with_filter(filter))
@@ -69,7 +69,7 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let metadata = event.metadata();
-        if !metadata.target().starts_with(OURS) {
+        if !metadata.target().starts_with(OWN_TARGET) {
             write!(writer, "lull: {} {}: ", metadata.level(), metadata.target())?;
         }
         context.format_fields(writer.by_ref(), event)?;

@@ -18,7 +18,7 @@ mod web;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use lull_cli::message::{Misuse, USAGE, command_path, complain, explain};
+use lull_cli::message::{USAGE, UsageError, command_path, explain, print_error};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -117,7 +117,7 @@ fn main() -> ExitCode {
         Command::Web(args) => web::run(*args),
     };
     result.unwrap_or_else(|error| {
-        complain(&error);
+        print_error(&error);
         ExitCode::FAILURE
     })
 }

@@ -12,11 +12,11 @@ const SIGPIPE: i32 = 13;
 
 /// An error in arguments that are valid individually, but not together.
 #[derive(Debug)]
-pub struct Misuse(pub String);
+pub struct UsageError(pub String);
 
-impl std::error::Error for Misuse {}
+impl std::error::Error for UsageError {}
 
-impl std::fmt::Display for Misuse {
+impl std::fmt::Display for UsageError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
@@ -30,7 +30,7 @@ fn is_broken_output(error: &anyhow::Error) -> bool {
 }
 
 /// Prints an error with its causes on one line of standard error.
-pub fn complain(error: &anyhow::Error) {
+pub fn print_error(error: &anyhow::Error) {
     if is_broken_output(error) {
         // Other programs end silently here.
         lull_kernel::die_by(SIGPIPE);
@@ -45,15 +45,15 @@ pub fn complain(error: &anyhow::Error) {
     eprintln!("lull: {text}");
 }
 
-/// Runs a command. A [`Misuse`] is printed, and becomes the exit code [`USAGE`].
+/// Runs a command. A [`UsageError`] is printed, and becomes the exit code [`USAGE`].
 ///
 /// # Errors
 /// The other errors of `work`.
-pub fn misuse(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+pub fn usage_error(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<ExitCode> {
     match work() {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) if error.is::<Misuse>() => {
-            complain(&error);
+        Err(error) if error.is::<UsageError>() => {
+            print_error(&error);
             Ok(ExitCode::from(USAGE))
         }
         Err(error) => Err(error),

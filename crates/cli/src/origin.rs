@@ -1,4 +1,4 @@
-//! `lull origin`: where files are written that many places have.
+//! `lull origin`: the server where replicated files are written.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,10 +9,10 @@ use anyhow::Context;
 use lull_cc::Bytes;
 use lull_replication::origin::{CaseClashes, Config, Strategy};
 use lull_replication_daemon::daemon::{
-    BentClock, Clock, MachineClock, OriginOptions, create_origin,
+    Clock, MachineClock, OriginOptions, SkewedClock, create_origin,
 };
 use lull_replication_daemon::http::client::Client;
-use lull_replication_daemon::service::{OriginService, Told, run_origin, runtime};
+use lull_replication_daemon::service::{OriginService, ServiceEvent, run_origin, runtime};
 use lull_replication_daemon::store::{BucketAddress, Remote};
 use lull_replication_daemon::watch::WatchOptions;
 use lull_transport::Dscp;
@@ -134,10 +134,9 @@ pub(crate) struct RunArgs {
     /// without an event, and takes 5 % of one core
     #[arg(long, value_name = "SECONDS", default_value_t = 300, requires = "watch")]
     watch_compare: u64,
-    /// Which bodies are pushed: none (demand); all in the background, most valuable first (trip); all
-    /// (push-all), or those with a probability above P of being read before they are overwritten
-    /// (threshold=P). The last two push in order, each body before its notification, and not in the
-    /// background
+    /// Bodies to push: none (demand); all in the background, most valuable first (trip); all (push-all); or
+    /// those that are read before they are overwritten with a probability above P (threshold=P). The last two
+    /// push in order, each body before its notification, and not in the background
     #[arg(long, value_name = "STRATEGY", default_value = "trip")]
     strategy: Strategy,
     /// Most megabytes of overwritten and deleted files to keep, for lull rollback. Older ones are deleted at
@@ -168,7 +167,7 @@ pub(crate) struct RunArgs {
     /// Log events as JSON, one object per line
     #[arg(long)]
     json: bool,
-    /// A file that bends the clocks: how `lull lab torture` sets them
+    /// A file that skews the clocks; `lull lab torture` writes it
     #[arg(long, value_name = "FILE", hide = true)]
     lab_clock: Option<PathBuf>,
 }
@@ -205,9 +204,9 @@ pub(crate) struct RevokeArgs {
 
 /// Replace the certificate authority (CA) of the origin and its replicas
 ///
-/// There are two steps. The first creates a new CA, and replicas get new certificates by themselves; both CAs are
-/// valid. The second drops the old CA, and with it all unused tickets. It is rejected while a replica still has
-/// only an old certificate. Replicas answer reads throughout.
+/// There are two steps. The first creates a new CA, and replicas get new certificates by themselves; both CAs
+/// are valid. The second drops the old CA, and with it all unused tickets. Lull rejects the second step while
+/// a replica has only an old certificate. Replicas answer reads throughout.
 #[derive(Debug, clap::Args)]
 #[command(after_help = ROTATE_EXAMPLES)]
 pub(crate) struct RotateArgs {
@@ -270,27 +269,31 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Revoke(RevokeArgs { folder, name }) => {
             runtime()?.block_on(Client::new(folder).revoke(&name))?;
-            println!("{name} is shut out");
+            println!("{name} is revoked");
         }
         Command::Rotate(RotateArgs { folder, finish }) => {
             runtime()?.block_on(Client::new(&folder).rotate(finish))?;
             if finish {
                 println!(
-                    "the old authority counts no more; tickets that were not used are void: make new ones"
+                    "the old CA is no longer valid, and neither are unused tickets: print new \
+                     ones"
                 );
             } else {
                 let folder = folder.display();
-                println!("there is a new authority: lull origin rotate {folder} --finish ends it");
+                println!(
+                    "a new CA is in use beside the old one: lull origin rotate {folder} \
+                          --finish drops the old one"
+                );
             }
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The machine's clocks, unless a lab bends them.
-pub(crate) fn clock(bent_by: Option<&Path>) -> anyhow::Result<Arc<dyn Clock>> {
-    let Some(path) = bent_by else { return Ok(Arc::new(MachineClock)) };
-    let clock = BentClock::open(path);
+/// The machine's clocks, unless a lab skews them.
+pub(crate) fn clock(skew_file: Option<&Path>) -> anyhow::Result<Arc<dyn Clock>> {
+    let Some(path) = skew_file else { return Ok(Arc::new(MachineClock)) };
+    let clock = SkewedClock::open(path);
     Ok(Arc::new(clock.with_context(|| format!("{} cannot be read", path.display()))?))
 }
 
@@ -298,9 +301,11 @@ pub(crate) fn clock(bent_by: Option<&Path>) -> anyhow::Result<Arc<dyn Clock>> {
 ///
 /// # Errors
 /// If `RUST_LOG` cannot be read.
-pub(crate) fn logger(as_json: bool) -> anyhow::Result<impl Fn(Told) + Send + Sync + 'static> {
+pub(crate) fn logger(
+    as_json: bool,
+) -> anyhow::Result<impl Fn(ServiceEvent) + Send + Sync + 'static> {
     lull_cli::log::start(std::io::stderr)?;
-    Ok(move |told: Told| {
+    Ok(move |told: ServiceEvent| {
         let line = if as_json {
             let mut object = json!({ "event": told.name(), "text": told.to_string() });
             if let Some(address) = told.address() {

@@ -18,14 +18,14 @@ use lull_web::proxy::Event;
 
 use lull_cli::durable::Replacement;
 use lull_cli::logs::{Contents, LogArgs, Logs};
-use lull_cli::text::{count, plain, say, table};
+use lull_cli::text::{count, plain, print_line, table};
 
 mod eval;
 mod explain;
 mod train;
 
 /// The memory limit of a model.
-const MOST: Bytes = Bytes(1 << 30);
+const MAX_MODEL_BYTES: Bytes = Bytes(1 << 30);
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -51,8 +51,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
     };
     match result {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) if error.is::<crate::Misuse>() => {
-            crate::complain(&error);
+        Err(error) if error.is::<crate::UsageError>() => {
+            crate::print_error(&error);
             Ok(ExitCode::from(crate::USAGE))
         }
         Err(error) => Err(error),
@@ -66,7 +66,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 /// If the file, the key or a log cannot be opened, or the file cannot be written.
-pub(crate) fn of_a_site(
+pub(crate) fn learn_site(
     file: Option<&Path>,
     key: Option<&Path>,
     (logs, how): (&[PathBuf], &LogArgs),
@@ -76,9 +76,9 @@ pub(crate) fn of_a_site(
     let hasher = ClientHasher::new(key.map_or_else(random_key, key_of)?);
     if let Some(path) = file {
         if is_foreign(path) {
-            bail!("{} is there, and no model: name another file", path.display());
+            bail!("{} exists and is not a model: name another file", path.display());
         }
-        // Now, and not in the night, an operator reads why it cannot be written, or read.
+        // The check runs at the start, so that an operator sees the error at once.
         Replacement::begin(path)
             .with_context(|| format!("the model {} cannot be written", path.display()))?;
         if let Err(error) = File::open(path)
@@ -92,11 +92,12 @@ pub(crate) fn of_a_site(
     logs.check()?;
     let file = file.map(Path::to_owned);
     let learn: Learn = Box::new(move |tell: &dyn Fn(&Event), is_ending: &AtomicBool| {
-        let before = file.as_deref().and_then(|path| model_of_before(path, hasher.clone(), tell));
+        let before =
+            file.as_deref().and_then(|path| read_previous_model(path, hasher.clone(), tell));
         let mut model = before
             .unwrap_or_else(|| Model::new(hasher, Limits::default(), PpmParameters::shipped()));
         if has_logs {
-            let known = Known::of(model.latest());
+            let known = LearnedRange::of(model.latest());
             let mut learned = 0;
             let goes_on = || !is_ending.load(Ordering::Relaxed);
             let read = logs.in_order().and_then(|logs| {
@@ -117,13 +118,13 @@ pub(crate) fn of_a_site(
                 Ok(contents) => {
                     let several = |log: &Contents| {
                         let sites = log.several_sites()?;
-                        Some(format!("{} is {sites}; --site NAME leaves the others out", log.name))
+                        Some(format!("{} is {sites}; --site NAME skips the others", log.name))
                     };
                     let unread = contents.iter().filter_map(Contents::unread);
                     let unread = unread.chain(contents.iter().filter_map(several)).collect();
                     Event::Learned { requests: learned, unread }
                 }
-                Err(error) => Event::NotLearned { why: in_one_line(&error) },
+                Err(error) => Event::NotLearned { why: error_line(&error) },
             });
         }
         Some(model)
@@ -132,15 +133,15 @@ pub(crate) fn of_a_site(
 }
 
 /// Which lines of a log a model has learned.
-struct Known {
+struct LearnedRange {
     second: u64,
 }
 
-impl Known {
+impl LearnedRange {
     /// Those until `latest`. The model knows its latest second, but no fraction of it; a log may have
     /// milliseconds.
     fn of(latest: Timestamp) -> Self {
-        Known { second: latest.as_nanos() / 1_000_000_000 }
+        LearnedRange { second: latest.as_nanos() / 1_000_000_000 }
     }
 
     fn has(&self, at: Timestamp) -> bool {
@@ -150,23 +151,23 @@ impl Known {
 
 /// The model in a file; none if there is none, or it is unreadable. Such a file is moved aside: a missing
 /// model must not stop a site, and the operator can still recover it.
-fn model_of_before(path: &Path, hasher: ClientHasher, tell: &dyn Fn(&Event)) -> Option<Model> {
+fn read_previous_model(path: &Path, hasher: ClientHasher, tell: &dyn Fn(&Event)) -> Option<Model> {
     let why = match read_model(path, hasher) {
         Ok(before) => return before,
-        Err(error) => in_one_line(&error),
+        Err(error) => error_line(&error),
     };
     let mut aside = path.as_os_str().to_owned();
     aside.push(".aside");
     let aside = PathBuf::from(aside);
     let outcome = match fs::rename(path, &aside) {
         Ok(()) => format!("it is {} now", aside.display()),
-        Err(error) => format!("it cannot be put aside ({error}) and will be overwritten"),
+        Err(error) => format!("it cannot be moved aside ({error}) and will be overwritten"),
     };
     tell(&Event::ModelAside { why: format!("{why}; {outcome}") });
     None
 }
 
-fn in_one_line(error: &anyhow::Error) -> String {
+fn error_line(error: &anyhow::Error) -> String {
     format!("{error:#}")
 }
 
@@ -175,7 +176,7 @@ pub(crate) fn random_key() -> anyhow::Result<[u8; 16]> {
     let mut key = [0; 16];
     File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut key))
-        .context("no key can be drawn from /dev/urandom")?;
+        .context("no key can be read from /dev/urandom")?;
     Ok(key)
 }
 
@@ -203,7 +204,7 @@ fn key_of(path: &Path) -> anyhow::Result<[u8; 16]> {
         .with_context(|| format!("the key {shown} cannot be read"))?;
     match <[u8; 16]>::try_from(there) {
         Ok(key) => Ok(key),
-        Err(_) => bail!("{shown} is no key, which has 16 bytes: name a file that is not there yet"),
+        Err(_) => bail!("{shown} is not a key of 16 bytes: name a file that does not exist"),
     }
 }
 
@@ -220,10 +221,10 @@ fn read_model(path: &Path, hasher: ClientHasher) -> anyhow::Result<Option<Model>
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         result => result.with_context(|| format!("{} cannot be read", path.display()))?,
     };
-    match Model::read(file, hasher, MOST) {
+    match Model::read(file, hasher, MAX_MODEL_BYTES) {
         Ok(model) => Ok(Some(model)),
         Err(ReadError::NoModel) => bail!(
-            "{} is no model of lull's: 'lull predict train --model FILE LOG' makes one",
+            "{} is not a model: create one with 'lull predict train --model FILE LOG'",
             path.display()
         ),
         Err(error) => Err(error).with_context(|| format!("{} cannot be read", path.display())),
@@ -233,7 +234,7 @@ fn read_model(path: &Path, hasher: ClientHasher) -> anyhow::Result<Option<Model>
 /// A part of the whole.
 fn share(text: &str) -> Result<f64, &'static str> {
     let share = text.parse::<f64>().ok().filter(|share| *share > 0.0 && *share < 1.0);
-    share.ok_or("write a part of the time between 0 and 1, such as 0.5")
+    share.ok_or("write a share of the time between 0 and 1, such as 0.5")
 }
 
 #[cfg(test)]
@@ -252,7 +253,7 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         for wrong in [15, 17] {
             std::fs::write(&path, vec![0; wrong]).unwrap();
-            assert!(key_of(&path).unwrap_err().to_string().contains("no key"));
+            assert!(key_of(&path).unwrap_err().to_string().contains("is not a key"));
         }
     }
 
@@ -272,7 +273,7 @@ mod tests {
             let told = std::cell::RefCell::new(Vec::new());
             let logs = std::slice::from_ref(&log);
             let learn =
-                of_a_site(Some(&file), Some(&key), (logs, &LogArgs::default()), &[], |_| false)
+                learn_site(Some(&file), Some(&key), (logs, &LogArgs::default()), &[], |_| false)
                     .unwrap();
             let tell = |event: &Event| match event {
                 Event::Learned { requests, unread } => {

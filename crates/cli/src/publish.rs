@@ -94,7 +94,7 @@ impl Waiting {
         match progress::arrivals(client, &self.wait, waiting).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                crate::complain(&error.into());
+                crate::print_error(&error.into());
                 ExitCode::from(NOT_EVERYWHERE)
             }
         }
@@ -132,7 +132,7 @@ pub(crate) fn publish(args: PublishArgs) -> anyhow::Result<ExitCode> {
     {
         Ok(into) => into,
         Err(error) => {
-            crate::complain(&crate::Misuse(format!("--into: {error}")).into());
+            crate::print_error(&crate::UsageError(format!("--into: {error}")).into());
             return Ok(ExitCode::from(crate::USAGE));
         }
     };
@@ -180,7 +180,7 @@ pub(crate) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let mut status = status;
     let mut seconds = 1.0;
     if is_moving(&status) {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(CHECK_INTERVAL);
         let later: Value = serde_json::from_str(&runtime.block_on(client.status())?)?;
         before = core::mem::replace(&mut status, later);
         seconds = begun.elapsed().as_secs_f64();
@@ -191,8 +191,8 @@ pub(crate) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
         }
         _ => {
             of_replica(&status);
-            if let Some(text) = progress::on_its_way(&before, &status, seconds) {
-                println!("  on its way: {text}");
+            if let Some(text) = progress::transfer_text(&before, &status, seconds) {
+                println!("  in transit: {text}");
             }
         }
     }
@@ -200,12 +200,13 @@ pub(crate) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Pause between the two checks for a rate.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether bodies are in transfer to the replica, or to one of the origin's connected replicas.
 fn is_moving(status: &Value) -> bool {
     let moves = |one: &Value| {
-        one["connected"] == true && progress::on_its_way(one, one, LOOK.as_secs_f64()).is_some()
+        one["connected"] == true
+            && progress::transfer_text(one, one, CHECK_INTERVAL.as_secs_f64()).is_some()
     };
     match &status["replicas"] {
         Value::Array(replicas) => replicas.iter().any(moves),
@@ -226,7 +227,10 @@ fn of_origin(status: &Value, replicas: &[Value], before: &[Value], seconds: f64)
         println!("  {lost} bodies are lost: publish their files again");
     }
     if status["disk_full"] == true {
-        println!("  the disk had no room within the last minute: writes are refused until it has");
+        println!(
+            "  the disk was full within the last minute: writes are rejected until there is \
+                  space"
+        );
     }
     if let Some(store) = status["store"].as_str() {
         match status["store_away"].as_str() {
@@ -235,7 +239,7 @@ fn of_origin(status: &Value, replicas: &[Value], before: &[Value], seconds: f64)
         }
     }
     if status["rotating"] == true {
-        println!("  the authority is being replaced: lull origin rotate --finish ends that");
+        println!("  the CA is being replaced: lull origin rotate --finish ends that");
     }
     for one in replicas {
         println!("  {}", one_replica(one));
@@ -245,9 +249,9 @@ fn of_origin(status: &Value, replicas: &[Value], before: &[Value], seconds: f64)
         );
         let earlier = before.iter().find(|other| other["name"] == one["name"]).unwrap_or(one);
         if one["connected"] == true
-            && let Some(text) = progress::on_its_way(earlier, one, seconds)
+            && let Some(text) = progress::transfer_text(earlier, one, seconds)
         {
-            println!("    on its way: {text}");
+            println!("    in transit: {text}");
         }
     }
 }
@@ -268,7 +272,7 @@ fn one_replica(one: &Value) -> String {
     }
     // For a connected one the line below has more.
     if let Some(queue @ 1..) = one["queue"].as_u64().filter(|_| one["connected"] != true) {
-        more += &format!(", {queue} bodies wait for it");
+        more += &format!(", {queue} bodies in its queue");
     }
     if let Some(seconds) = one["staleness_seconds"].as_f64() {
         let bound = if one["stale_at_least"] == true { "least" } else { "most" };
@@ -279,27 +283,27 @@ fn one_replica(one: &Value) -> String {
     {
         if let (Some(part), Some(whole @ 1..)) = (one[part].as_u64(), one[whole].as_u64()) {
             let share = 100.0 * part as f64 / whole as f64;
-            more += &format!(", {share:.1} % of the {what} there");
+            more += &format!(", has {share:.1} % of the {what}");
         }
     }
     if let Some(seconds) = one["away_seconds"].as_f64() {
-        more += &format!(", not heard for {seconds:.0} s{least}");
+        more += &format!(", no message for {seconds:.0} s{least}");
     }
     if let Some(seconds) = one["masked_seconds"].as_f64() {
         more += &if one["unheard"] == true {
-            ", its loss masked for all of that at most".to_owned()
+            ", reads answered for all of that at most".to_owned()
         } else {
-            format!(", its loss masked for {seconds:.0} s at most")
+            format!(", reads answered for {seconds:.0} s at most")
         };
     }
     if let [Some(least), Some(most)] = [0, 1].map(|at| one["skew_seconds"][at].as_f64()) {
         more += &format!(", its clock ahead by {least:.3} to {most:.3} s");
     }
     if one["to_renew"] == true {
-        more += ", to get a certificate";
+        more += ", needs a new certificate";
     }
     if let Some(at) = one["to_reach"].as_u64() {
-        more += &format!(", old session tokens wait for it to reach state {at}");
+        more += &format!(", old session tokens stay valid until it reaches state {at}");
     }
     format!("{name}: {state}{}", more.replacen(',', ";", 1))
 }
@@ -307,7 +311,7 @@ fn one_replica(one: &Value) -> String {
 fn of_replica(status: &Value) {
     let connected = match (status["connected"] == true, status["refused"].is_string()) {
         (true, _) => "connected",
-        (false, true) => "refused by the origin",
+        (false, true) => "rejected by the origin",
         (false, false) => "not connected",
     };
     println!(
@@ -320,7 +324,7 @@ fn of_replica(status: &Value) {
     );
     match status["staleness_seconds"].as_f64() {
         Some(seconds) => println!("  stale by {seconds:.1} s at most"),
-        None => println!("  nothing was heard of the origin since the start: reads wait"),
+        None => println!("  no message from the origin since the start: reads wait"),
     }
     if let (Some(away), Some(masked)) =
         (status["away_seconds"].as_f64(), status["masked_seconds"].as_f64())
@@ -351,7 +355,8 @@ fn of_replica(status: &Value) {
     }
     if status["disk_full"] == true {
         println!(
-            "  the disk had no room within the last minute: reads of newer state wait until it has"
+            "  the disk was full within the last minute: reads of newer state wait until there is \
+             space"
         );
     }
     if let Some(why) = status["refused"].as_str() {

@@ -108,7 +108,7 @@ pub(crate) struct RunArgs {
     /// Empty folder in which the files are mounted; needs root
     #[arg(long, value_name = "FOLDER")]
     mount: Option<PathBuf>,
-    /// What happens to a read that cannot be answered now: wait, error, or the URL of another replica. That
+    /// Handling of a read that cannot be answered now: wait, error, or the URL of another replica. That
     /// replica answers it or says why not, and redirects no further. In a mount, a URL means error
     #[arg(long, value_name = "HOW", default_value = "wait")]
     blocked: String,
@@ -143,7 +143,7 @@ pub(crate) struct RunArgs {
     /// Log events as JSON, one object per line
     #[arg(long)]
     json: bool,
-    /// A file that bends the clocks: how `lull lab torture` sets them
+    /// A file that skews the clocks; `lull lab torture` writes it
     #[arg(long, value_name = "FILE", hide = true)]
     lab_clock: Option<PathBuf>,
 }
@@ -159,13 +159,14 @@ impl RunArgs {
                 });
                 let Some(uri) = uri else {
                     let text = format!("--blocked {url}: write wait, error, or http://HOST:PORT");
-                    return Err(crate::Misuse(text).into());
+                    return Err(crate::UsageError(text).into());
                 };
                 if url.contains(['?', '#']) {
                     let text = format!(
-                        "--blocked {url}: leave out what follows the path: each read brings its own query"
+                        "--blocked {url}: leave out query and fragment: each read has its own \
+                         query"
                     );
-                    return Err(crate::Misuse(text).into());
+                    return Err(crate::UsageError(text).into());
                 }
                 Blocked::Redirect(self.patience, uri)
             }
@@ -174,12 +175,12 @@ impl RunArgs {
             None => Staleness::default().disconnected.map(|usual| usual.max(self.delta)),
             Some("none") => None,
             Some(text) => Some(seconds(text).map_err(|help| {
-                crate::Misuse(format!("--delta-disconnected {text}: {help}, or none"))
+                crate::UsageError(format!("--delta-disconnected {text}: {help}, or none"))
             })?),
         };
         if disconnected.is_some_and(|larger| larger < self.delta) {
             let text = "--delta-disconnected is less than --delta: make it the larger one";
-            return Err(crate::Misuse(text.to_owned()).into());
+            return Err(crate::UsageError(text.to_owned()).into());
         }
         let staleness = Staleness {
             connected: self.delta,
@@ -226,7 +227,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
             let clock: Arc<dyn Clock> = Arc::new(MachineClock);
             let address = ticket.address.clone();
             runtime()?.block_on(join(&folder, ticket, &clock))?;
-            println!("{} is a replica of the origin at {address} now", folder.display());
+            println!("{} is now a replica of the origin at {address}", folder.display());
         }
         Command::Run(args) => {
             let json = args.json;
@@ -234,10 +235,10 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
                 Ok(service) => {
                     let (bar, tell) =
                         (ReplicaBar::show(service.daemon.folder.clone()), logger(json)?);
-                    run_replica(service, move |told| bar.aside(|| tell(told)))?;
+                    run_replica(service, move |told| bar.print_above_bar(|| tell(told)))?;
                 }
-                Err(error) if error.is::<crate::Misuse>() => {
-                    crate::complain(&error);
+                Err(error) if error.is::<crate::UsageError>() => {
+                    crate::print_error(&error);
                     return Ok(ExitCode::from(crate::USAGE));
                 }
                 Err(error) => return Err(error),

@@ -49,11 +49,11 @@ pub fn table(rows: &[Vec<String>]) -> String {
 ///
 /// # Errors
 /// If standard output cannot be written.
-pub fn say(text: &str) -> anyhow::Result<()> {
+pub fn print_line(text: &str) -> anyhow::Result<()> {
     io::stdout().write_all(text.as_bytes()).context("cannot write")
 }
 
 /// Whether standard error is a terminal, so that progress can be shown.
-pub fn is_watched() -> bool {
+pub fn is_terminal_output() -> bool {
     io::stderr().is_terminal()
 }

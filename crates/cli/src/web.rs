@@ -82,10 +82,11 @@ struct Setup {
 }
 
 impl Args {
-    /// What the options or the file describe.
+    /// The configuration that the options or the file describe.
     fn setup(self, listener: &Listener) -> anyhow::Result<Setup> {
         let Some(path) = &self.config else { return self.of_options() };
-        let setup = config_file::Setup::read(path).map_err(|why| crate::Misuse(why.to_string()))?;
+        let setup =
+            config_file::Setup::read(path).map_err(|why| crate::UsageError(why.to_string()))?;
         let reload = Reload::new(path.clone(), &setup, listener.clone());
         Ok(Setup { reload: Some(reload), ..Setup::of_file(setup)? })
     }
@@ -93,12 +94,12 @@ impl Args {
     fn of_options(self) -> anyhow::Result<Setup> {
         let Args { server, site, .. } = self;
         let Some(upstream) = site.upstream.clone() else {
-            let text = "which site? give --upstream URL and --listen ADDR, or --config FILE";
-            return Err(crate::Misuse(text.into()).into());
+            let text = "no site: give --upstream URL and --listen ADDR, or --config FILE";
+            return Err(crate::UsageError(text.into()).into());
         };
         if server.listen.is_empty() {
             let text = "nothing to listen on: give --listen ADDR";
-            return Err(crate::Misuse(text.into()).into());
+            return Err(crate::UsageError(text.into()).into());
         }
         let hook = site.prefetching.nps(server.trust_forwarded)?;
         let mut config = server.config(vec![site.config(upstream)]);
@@ -123,8 +124,8 @@ impl Setup {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match run_or_check(args) {
-        Err(error) if error.is::<crate::Misuse>() => {
-            crate::complain(&error);
+        Err(error) if error.is::<crate::UsageError>() => {
+            crate::print_error(&error);
             Ok(ExitCode::from(crate::USAGE))
         }
         ended => ended,
@@ -149,9 +150,9 @@ fn run_or_check(args: Args) -> anyhow::Result<ExitCode> {
     ended
 }
 
-/// Checks a file, and says what it describes.
+/// Checks a file, and prints a summary of it.
 fn check(path: &Path) -> anyhow::Result<ExitCode> {
-    let setup = config_file::Setup::read(path).map_err(|why| crate::Misuse(why.to_string()))?;
+    let setup = config_file::Setup::read(path).map_err(|why| crate::UsageError(why.to_string()))?;
     let sites = setup.sites.len();
     for site in &setup.sites {
         site.prefetching

@@ -57,8 +57,8 @@ impl Commands {
     }
 
     /// For the thread that takes commands: a caller without an answer at its end gets an error.
-    pub(super) fn hear(&self) -> Hearing<'_> {
-        Hearing(self)
+    pub(super) fn accept_commands(&self) -> CommandsGuard<'_> {
+        CommandsGuard(self)
     }
 
     /// A thread that panicked while holding the lock has left no partial changes.
@@ -68,9 +68,9 @@ impl Commands {
 }
 
 /// While this exists, commands are accepted.
-pub(super) struct Hearing<'a>(&'a Commands);
+pub(super) struct CommandsGuard<'a>(&'a Commands);
 
-impl Drop for Hearing<'_> {
+impl Drop for CommandsGuard<'_> {
     fn drop(&mut self) {
         let mut waiting = self.0.lock();
         waiting.is_open = false;
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn commands_are_answered_in_order() {
         let commands = Commands::new();
-        let hearing = commands.hear();
+        let hearing = commands.accept_commands();
         let (answer, answered) = channel();
         commands.ask(Command::Mark("a".into(), answer.clone())).unwrap();
         commands.ask(Command::Mark("b".into(), answer)).unwrap();
@@ -121,7 +121,7 @@ mod tests {
         let goes_on = || begun.elapsed() < Duration::from_secs(4);
         let longest = thread::scope(|scope| {
             let taking = scope.spawn(|| {
-                sys::take_short_turns();
+                sys::set_short_slice();
                 let mut longest = Duration::ZERO;
                 while goes_on() {
                     thread::sleep(Duration::from_micros(60));

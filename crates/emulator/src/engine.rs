@@ -34,7 +34,7 @@ use super::{Error, Link, Topology, sys};
 /// Packets read from one host before due deliveries are handled.
 const READ_BATCH: usize = 64;
 /// A system call that takes longer than this has slept.
-const SLEPT: Duration = Duration::from_micros(20);
+const SLOW_CALL: Duration = Duration::from_micros(20);
 
 /// The thread's result.
 pub(super) struct Outcome {
@@ -103,7 +103,7 @@ fn seconds(time: Timestamp) -> f64 {
 /// given it to others by then. On a machine with busy neighbours a timer of a millisecond came 6 to 9 ms late
 /// at the 99th percentile. 12 % of the processors' time was stolen. With this it was
 /// 0.2 to 2.4 ms, and 0.5 to 3 %.
-fn stay_awake() -> Option<File> {
+fn disable_idle_states() -> Option<File> {
     let mut quality = File::options().write(true).open("/dev/cpu_dma_latency").ok()?;
     // In microseconds, and only while the file is open.
     quality.write_all(&0i32.to_ne_bytes()).ok()?;
@@ -162,10 +162,10 @@ impl Engine {
         commands: &Commands,
         wake: &Arc<EventFd>,
     ) -> Result<Outcome, Error> {
-        let _hearing = commands.hear();
-        let _awake = self.urgent.then(stay_awake).flatten();
+        let _hearing = commands.accept_commands();
+        let _awake = self.urgent.then(disable_idle_states).flatten();
         if self.urgent {
-            sys::take_short_turns();
+            sys::set_short_slice();
             // A machine that reclaims unused file pages also reclaims the program's own. Code that runs once
             // in minutes would then wait for the disk, and packets with it.
             let _ = mlockall(MlockAllFlags::MCL_CURRENT);
@@ -174,9 +174,9 @@ impl Engine {
         let _ = nix::sys::prctl::set_timerslack(1);
         let mut readable: Vec<usize> = Vec::new();
         loop {
-            let more = self.take_in(&readable)?;
+            let more = self.read_arrivals(&readable)?;
             self.deliver()?;
-            if !self.obey(commands) {
+            if !self.handle_commands(commands) {
                 break;
             }
             self.wait(&mut readable, more, wake)?;
@@ -186,7 +186,7 @@ impl Engine {
 
     /// Reads arrived packets, and passes them to the bottlenecks; returns whether there is more to do at
     /// once.
-    fn take_in(&mut self, readable: &[usize]) -> Result<bool, Error> {
+    fn read_arrivals(&mut self, readable: &[usize]) -> Result<bool, Error> {
         // Packets that arrived before this moment are read now.
         let begun = self.now();
         let mut until = begun;
@@ -242,7 +242,7 @@ impl Engine {
             let _ = wake.read();
         }
         let woke = self.now();
-        if woke.saturating_since(now) > SLEPT {
+        if woke.saturating_since(now) > SLOW_CALL {
             self.idle_at = woke;
         }
         Ok(())
@@ -258,7 +258,7 @@ impl Engine {
     }
 
     /// Executes commands; returns whether to continue.
-    fn obey(&mut self, commands: &Commands) -> bool {
+    fn handle_commands(&mut self, commands: &Commands) -> bool {
         while let Some(command) = commands.take() {
             match command {
                 Command::Stop => return false,

@@ -10,7 +10,7 @@ pub enum Error {
     /// The process may not create network namespaces.
     #[error(
         "network namespaces need CAP_SYS_ADMIN and CAP_NET_ADMIN: run as root, or inside a user \
-         namespace (`unshare --user --map-root-user`; programs call `emulate::contain`)"
+         namespace (`unshare --user --map-root-user`; programs call `lull_emulator::contain`)"
     )]
     Permission(#[source] io::Error),
     /// The kernel refused a user namespace.
@@ -22,8 +22,8 @@ pub enum Error {
     UserNamespaces(#[source] io::Error),
     /// A user or process namespace can only be entered before the first thread is started.
     #[error(
-        "the process has {0} threads already: call `emulate::contain` first thing in main, before \
-         threads are started"
+        "the process has {0} threads already: call `lull_emulator::contain` at the start of main, \
+         before threads are started"
     )]
     Threads(usize),
     /// `/dev/net/tun` does not exist, or this user may not open it.
@@ -44,7 +44,7 @@ pub enum Error {
         why: String,
     },
     /// A sysctl of a network namespace could not be set.
-    #[error("sysctl {name} = '{value}' was refused in the emulated host")]
+    #[error("sysctl {name} = '{value}' was rejected in the emulated host")]
     Sysctl {
         /// Its name, with dots.
         name: String,
@@ -77,7 +77,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The thread that moves the packets has ended.
-    #[error("the emulator's thread has ended early; its error is told by `Emulator::finish`")]
+    #[error("the emulator's thread has ended early; `Emulator::finish` returns its error")]
     Stopped,
 }
 

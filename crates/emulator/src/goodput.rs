@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Holes that are stored for a flow; beyond that, retransmissions count as seen. A slow start that overshoots
 /// leaves one for each second packet of its last window: 8300 at 100 Mbit/s, 200 ms and a buffer of four
 /// bandwidth-delay products.
-const MOST_HOLES: usize = 1 << 16;
+const MAX_HOLES: usize = 1 << 16;
 
 /// The position of a segment in its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Passed {
         let to = from + u64::from(bytes);
         if from > end {
             self.holes.insert(end, from);
-            if self.holes.len() > MOST_HOLES {
+            if self.holes.len() > MAX_HOLES {
                 // Data that fills the oldest one counts as a retransmission.
                 self.holes.pop_first();
             }
@@ -124,11 +124,11 @@ mod tests {
     #[test]
     fn old_holes_are_dropped_to_bound_memory() {
         let mut passed = Passed::default();
-        let count = 2 * MOST_HOLES as u32;
+        let count = 2 * MAX_HOLES as u32;
         for packet in 0..count {
             assert_eq!(passed.pass(data(packet * 20), 10), 10);
         }
-        assert_eq!(passed.holes.len(), MOST_HOLES);
+        assert_eq!(passed.holes.len(), MAX_HOLES);
         assert_eq!(passed.pass(data(10), 10), 0, "the oldest");
         assert_eq!(passed.pass(data((count - 2) * 20 + 10), 10), 10, "the newest");
     }

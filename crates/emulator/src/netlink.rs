@@ -26,10 +26,10 @@ use nix::sys::socket::{self, MsgFlags, SockFlag, SockProtocol, SockType, recv, s
 const TRANSMIT_QUEUE_PACKETS: u32 = 20_000;
 
 /// How long a device may take to become able to transmit after it was switched on.
-const LONGEST_START: Duration = Duration::from_secs(30);
+const MAX_START: Duration = Duration::from_secs(30);
 
 /// Longer than any answer of the kernel to these requests, in bytes.
-const LONGEST_ANSWER: usize = 16 << 10;
+const MAX_ANSWER_BYTES: usize = 16 << 10;
 
 /// Flags of a request that fails if its object exists already.
 const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
@@ -102,7 +102,7 @@ impl Netlink {
 
     /// Receives one message, and returns the error in it as such.
     fn receive(&self) -> io::Result<NetlinkPayload<RouteNetlinkMessage>> {
-        let mut bytes = vec![0; LONGEST_ANSWER];
+        let mut bytes = vec![0; MAX_ANSWER_BYTES];
         let length = recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::empty())?;
         let message = NetlinkMessage::deserialize(&bytes[..length]).map_err(io::Error::other)?;
         match message.payload {
@@ -127,8 +127,8 @@ impl Netlink {
         let begun = Instant::now();
         // Since kernel 6.8 this request does the worker's part at once. In older kernels the worker sets the flag.
         while !self.flags(index)?.contains(LinkFlags::Running) {
-            if begun.elapsed() > LONGEST_START {
-                let message = format!("device {index} has no carrier after {LONGEST_START:?}");
+            if begun.elapsed() > MAX_START {
+                let message = format!("device {index} has no carrier after {MAX_START:?}");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }
             thread::sleep(Duration::from_millis(1));

@@ -179,7 +179,7 @@ fn write_table(to: &mut impl Write, record: &Record) -> io::Result<()> {
         writeln!(
             to,
             "WARNING: this machine was too slow and lost {} packets before the bottleneck: the \
-             figures do not hold; take a lower rate",
+             results are invalid; use a lower rate",
             record.overruns
         )?;
     }

@@ -190,7 +190,7 @@ const SLICE: Duration = Duration::from_micros(100);
 ///
 /// Not a priority such as `SCHED_RR`: packets would be delivered in time while the kernel's own threads and
 /// the traffic are delayed unnoticed.
-pub(super) fn take_short_turns() {
+pub(super) fn set_short_slice() {
     // SAFETY: `sched_attr` is a plain C structure of integers: all zeros is a value of it.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     let size = size_of::<libc::sched_attr>() as u32;

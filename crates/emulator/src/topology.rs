@@ -179,24 +179,22 @@ impl Topology {
         for (side, hosts) in [("left", self.left), ("right", self.right)] {
             if !(1..=Self::MAX_HOSTS).contains(&hosts) {
                 let most = Self::MAX_HOSTS;
-                return error(format!(
-                    "{hosts} hosts on the {side} side: there may be 1 to {most}"
-                ));
+                return error(format!("{hosts} hosts on the {side} side: 1 to {most} are allowed"));
             }
         }
         // IPv6's smallest MTU (RFC 8200 §5), and Ethernet's jumbo frames.
         if !(1280..=9000).contains(&self.mtu) {
-            return error(format!("an MTU of {} bytes: it may be 1280 to 9000", self.mtu));
+            return error(format!("an MTU of {} bytes: 1280 to 9000 are allowed", self.mtu));
         }
         if self.series.is_some_and(|interval| interval < Duration::from_millis(1)) {
             return error("a time series needs an interval of at least 1 ms".to_owned());
         }
         for link in [&self.forward, &self.reverse] {
             if link.rate.mean().bits_per_second() < 1000 {
-                return error(format!("a rate of {}: the least is 1 kbit", link.rate.mean()));
+                return error(format!("a rate of {}: the minimum is 1 kbit", link.rate.mean()));
             }
             if link.delay > Duration::from_secs(60) {
-                return error(format!("a delay of {:?}: the most is 60 s", link.delay));
+                return error(format!("a delay of {:?}: the maximum is 60 s", link.delay));
             }
             match link.buffer {
                 Buffer::Bytes(bytes) if bytes.0 < u64::from(self.mtu) => {
@@ -207,7 +205,9 @@ impl Topology {
                     ));
                 }
                 Buffer::Packets(0) => {
-                    return error("a buffer of 0 packets lets nothing pass: the least is 1".into());
+                    return error(
+                        "a buffer of 0 packets drops every packet: the minimum is 1".into(),
+                    );
                 }
                 Buffer::Bdp(multiple) if !(multiple > 0.0 && multiple <= 1e6) => {
                     return error(format!("a buffer of {multiple} BDP: it must be more than 0"));
@@ -303,14 +303,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
         _ => return Err(error()),
     };
     let time = Duration::try_from_secs_f64(number * scale).map_err(|_| error())?;
-    if time > LONGEST {
+    if time > MAX_DURATION {
         return Err(ParseError(format!("'{text}' is more than a year")));
     }
     Ok(time)
 }
 
 /// The longest duration that is read: sums of several cannot overflow.
-const LONGEST: Duration = Duration::from_secs(365 * 86_400);
+const MAX_DURATION: Duration = Duration::from_secs(365 * 86_400);
 
 /// The number at the beginning of `text`, and the rest.
 fn split_number(text: &str) -> Option<(f64, &str)> {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::background::{Background, Choice};
 use crate::cgroup::{self, Cgroup};
 use crate::error::{Error, Result};
-use crate::mend::{self, Mended};
+use crate::existing_sockets::{self, SocketChanges};
 use crate::process::parent;
 use crate::release::Releases;
 use crate::signals::Signals;
@@ -67,16 +67,16 @@ pub fn adopt(pid: i32, children: bool, choice: &Choice) -> Result<Adopted> {
     let signals = Signals::block()?;
     let mut storage = MaybeUninit::uninit();
     let background = Background::set_up(choice, &mut storage)?;
-    let mut shelters = Shelters { background: &background, choice, inside: Vec::new() };
-    let result = move_all(&mut shelters, pid, children);
-    let Shelters { inside, .. } = shelters;
+    let mut backgrounds = HomeBackgrounds { background: &background, choice, inside: Vec::new() };
+    let result = move_all(&mut backgrounds, pid, children);
+    let HomeBackgrounds { inside, .. } = backgrounds;
     let mut left: Vec<PathBuf> =
         inside.into_iter().filter_map(|shelter| removed_or_left(shelter.cgroup?)).collect();
     if result.is_err() {
         background.tear_down();
     } else {
         left.extend(removed_or_left(background.cgroup));
-        reaper::leave_behind(left, &signals);
+        reaper::start_reaper(left, &signals);
     }
     result
 }
@@ -113,13 +113,13 @@ fn is_kernel_thread(pid: i32) -> bool {
 }
 
 /// The background cgroups for the processes of each cgroup.
-struct Shelters<'run, 'obj> {
+struct HomeBackgrounds<'run, 'obj> {
     background: &'run Background<'obj>,
     choice: &'run Choice,
-    inside: Vec<Shelter>,
+    inside: Vec<HomeBackground>,
 }
 
-struct Shelter {
+struct HomeBackground {
     /// The cgroup of the processes.
     home: PathBuf,
     /// Inside that one; None if it is the one of the caller.
@@ -128,7 +128,7 @@ struct Shelter {
     why: Option<String>,
 }
 
-impl Shelters<'_, '_> {
+impl HomeBackgrounds<'_, '_> {
     /// Moves a process; reports it if the process had to leave its cgroup.
     fn admit(&mut self, pid: i32) -> Result<Option<String>> {
         let hierarchy = &self.background.hierarchy;
@@ -147,22 +147,22 @@ impl Shelters<'_, '_> {
     }
 
     /// Whether a process runs in none of them.
-    fn lack(&self, pid: i32) -> bool {
+    fn is_outside(&self, pid: i32) -> bool {
         let inside = self.inside.iter().filter_map(|shelter| shelter.cgroup.as_ref());
         // A process that has ended needs none.
         inside.chain([&self.background.cgroup]).all(|cgroup| cgroup.holds(pid).is_ok_and(|is| !is))
     }
 
-    /// The children of processes that are not among them and have no shelter. A process forked in a shelter
-    /// is born there, and is not new.
-    fn homeless_children(&self, processes: &BTreeSet<i32>) -> Vec<i32> {
-        children_of(processes).filter(|&child| self.lack(child)).collect()
+    /// The children of these processes that are in no background so far. A process that is forked in a
+    /// background starts there, and is not new.
+    fn unplaced_children(&self, processes: &BTreeSet<i32>) -> Vec<i32> {
+        children_of(processes).filter(|&child| self.is_outside(child)).collect()
     }
 
-    fn make(&self, home: PathBuf) -> Result<Shelter> {
+    fn make(&self, home: PathBuf) -> Result<HomeBackground> {
         if self.background.hierarchy.is_own(&home) {
             let why = self.background.why_outside.clone();
-            return Ok(Shelter { home, cgroup: None, why });
+            return Ok(HomeBackground { home, cgroup: None, why });
         }
         match self.background.hierarchy.create_inside(&home, &self.choice.congestion) {
             Ok(cgroup) => {
@@ -173,22 +173,26 @@ impl Shelters<'_, '_> {
                     cgroup.remove();
                     return Err(error);
                 }
-                Ok(Shelter { home, cgroup: Some(cgroup), why: None })
+                Ok(HomeBackground { home, cgroup: Some(cgroup), why: None })
             }
-            Err(why) => Ok(Shelter { home, cgroup: None, why: Some(why) }),
+            Err(why) => Ok(HomeBackground { home, cgroup: None, why: Some(why) }),
         }
     }
 }
 
-fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result<Adopted> {
-    let choice = shelters.choice;
-    let mut left_cgroup = Vec::from_iter(shelters.admit(pid)?);
+fn move_all(
+    backgrounds: &mut HomeBackgrounds<'_, '_>,
+    pid: i32,
+    children: bool,
+) -> Result<Adopted> {
+    let choice = backgrounds.choice;
+    let mut left_cgroup = Vec::from_iter(backgrounds.admit(pid)?);
     let mut moved = BTreeSet::from([pid]);
     // Also those that cannot be moved: their children may be.
     let mut seen = moved.clone();
     let mut foreground = Vec::new();
     for pass in 0.. {
-        let news = if children { shelters.homeless_children(&seen) } else { Vec::new() };
+        let news = if children { backgrounds.unplaced_children(&seen) } else { Vec::new() };
         if news.is_empty() {
             break;
         }
@@ -199,7 +203,7 @@ fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result
         }
         for child in news {
             seen.insert(child);
-            match shelters.admit(child) {
+            match backgrounds.admit(child) {
                 Ok(left) => {
                     moved.insert(child);
                     left_cgroup.extend(left);
@@ -210,29 +214,33 @@ fn move_all(shelters: &mut Shelters<'_, '_>, pid: i32, children: bool) -> Result
             }
         }
     }
-    let (mut mended, mut done) = (Mended::default(), BTreeSet::new());
+    let (mut socket_changes, mut done) = (SocketChanges::default(), BTreeSet::new());
     let releases = Releases::find();
     for &process in &moved {
-        match mend::mend_process(process, choice.wanted(Some(&releases)), &mut done) {
-            Ok(of_process) => mended.add(of_process),
-            Err(error) if mend::has_ended(&error) => {}
+        match existing_sockets::change_sockets_of(
+            process,
+            choice.wanted(Some(&releases)),
+            &mut done,
+        ) {
+            Ok(of_process) => socket_changes.add(of_process),
+            Err(error) if existing_sockets::has_ended(&error) => {}
             Err(error) => {
                 foreground.push(format!("all open connections of process {process}: {error}"));
             }
         }
     }
-    foreground.extend(mended.foreground());
-    if !children && !shelters.homeless_children(&moved).is_empty() {
+    foreground.extend(socket_changes.foreground());
+    if !children && !backgrounds.unplaced_children(&moved).is_empty() {
         foreground.push("children that run already: move them with --children".to_owned());
     }
     Ok(Adopted {
         process: pid,
         processes: moved.into_iter().collect(),
-        connections: mended.connections,
-        listeners: mended.listeners,
+        connections: socket_changes.connections,
+        listeners: socket_changes.listeners,
         foreground,
         left_cgroup,
-        shortfalls: shelters.background.shortfalls(),
+        shortfalls: backgrounds.background.shortfalls(),
     })
 }
 

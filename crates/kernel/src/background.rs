@@ -7,9 +7,9 @@ use libbpf_rs::OpenObject;
 
 use crate::cgroup::{Cgroup, Hierarchy};
 use crate::error::{Error, Result};
+use crate::existing_sockets::SocketSettings;
 use crate::hooks::{Dscp, HookSettings, Hooks};
 use crate::load::{load_automatically, unload_unused};
-use crate::mend::Wanted;
 use crate::mounts::Bpffs;
 use crate::parameters::{Algorithm, Parameters};
 use crate::receive::Direction;
@@ -46,9 +46,15 @@ pub struct Choice {
 
 impl Choice {
     /// The settings that sockets of this process, or of a moved one, get by system calls.
-    pub(crate) fn wanted<'a>(&'a self, releases: Option<&'a Releases>) -> Wanted<'a> {
+    pub(crate) fn wanted<'a>(&'a self, releases: Option<&'a Releases>) -> SocketSettings<'a> {
         let class = self.dscp.traffic_class();
-        Wanted { congestion: &self.congestion, class, releases, leaving: None, only_others: false }
+        SocketSettings {
+            congestion: &self.congestion,
+            class,
+            releases,
+            leaving: None,
+            only_others: false,
+        }
     }
 
     /// Checks that need neither the machine nor privileges.

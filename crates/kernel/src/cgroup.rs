@@ -122,7 +122,7 @@ impl Hierarchy {
     }
 
     /// Moves a process back to a cgroup, by its name in `/proc/PID/cgroup`.
-    pub(crate) fn send_home(&self, pid: i32, home: &Path) -> Result<()> {
+    pub(crate) fn restore_cgroup(&self, pid: i32, home: &Path) -> Result<()> {
         let below = home.strip_prefix(&self.top).ok().filter(|_| !leads_out(home));
         let Some(below) = below else {
             let source = io::Error::other("its cgroup lies outside what is visible here");
@@ -475,10 +475,10 @@ fn move_to(cgroup: &Path, pid: i32) -> Result<()> {
 
 /// Another `lull` holds a lock while it loads a congestion control; one that was stopped meanwhile holds it
 /// forever. One of hundreds of waiting processes may not get it in time either.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 fn lock_in_time(directory: &File) -> io::Result<()> {
-    let until = Instant::now() + LONGEST_WAIT;
+    let until = Instant::now() + MAX_WAIT;
     loop {
         match directory.try_lock() {
             Ok(()) => return Ok(()),
@@ -487,7 +487,7 @@ fn lock_in_time(directory: &File) -> io::Result<()> {
                 thread::sleep(Duration::from_millis(5));
             }
             Err(TryLockError::WouldBlock) => {
-                let text = "others have had it locked for a minute; fuser(1) names who has it now";
+                let text = "other processes have locked it for a minute; fuser(1) lists them";
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
         }

@@ -147,12 +147,12 @@ fn cgroups() -> Finding {
     const CHECK: &str = "cgroup v2";
     match Hierarchy::open() {
         Ok(hierarchy) if hierarchy.sees_all() => {
-            Finding::ok(CHECK, "the whole hierarchy is in sight")
+            Finding::ok(CHECK, "the whole hierarchy is visible")
         }
         Ok(_) => Finding::bad(
             CHECK,
             Level::Warning,
-            "a part of the hierarchy is in sight, as in a container",
+            "a part of the hierarchy is visible, as in a container",
             "run lull outside of the container to unload congestion controls that no program uses",
         ),
         Err(error) => Finding::of(CHECK, &error),
@@ -320,15 +320,15 @@ fn qdiscs_in(text: &str) -> Vec<String> {
 
 fn mtu(device: &str) -> Finding {
     /// RFC 8200, section 5.
-    const SMALLEST_OF_IPV6: u32 = 1280;
+    const MIN_OF_IPV6: u32 = 1280;
     let path = format!("/sys/class/net/{device}/mtu");
     let mtu = setting(&path).and_then(|text| text.parse::<u32>().ok());
     match mtu {
-        Some(mtu) if mtu < SMALLEST_OF_IPV6 => Finding::bad(
+        Some(mtu) if mtu < MIN_OF_IPV6 => Finding::bad(
             "MTU",
             Level::Warning,
             format!("{device}: {mtu} bytes"),
-            format!("IPv6 needs {SMALLEST_OF_IPV6}: ip link set {device} mtu {SMALLEST_OF_IPV6}"),
+            format!("IPv6 needs {MIN_OF_IPV6}: ip link set {device} mtu {MIN_OF_IPV6}"),
         ),
         Some(mtu) => Finding::ok("MTU", format!("{device}: {mtu} bytes")),
         None => Finding::ok("MTU", format!("{device}: not known")),

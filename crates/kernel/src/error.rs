@@ -55,8 +55,8 @@ pub enum Error {
     CgroupReadOnly,
     /// The kernel does not let our programs be attached to our cgroup.
     #[error(
-        "cannot attach a program to the cgroup: {source}; it seems that a cgroup around it has one \
-         which bears no others below: 'bpftool cgroup tree' shows it; detach that, or run lull in \
+        "cannot attach a program to the cgroup: {source}; an outer cgroup may have a program that \
+         permits no others below it: 'bpftool cgroup tree' shows it; detach that, or run lull in \
          another cgroup"
     )]
     ExclusiveProgram {
@@ -81,10 +81,10 @@ pub enum Error {
         /// Why it could not be mounted.
         source: io::Error,
     },
-    /// The BPF file system exists, but is closed to this user.
+    /// The BPF file system exists, but cannot be used by this user.
     #[error(
-        "the BPF file system at {} is closed to this user: run it as root, or grant CAP_DAC_OVERRIDE \
-         as well",
+        "the BPF file system at {} cannot be used by this user: run it as root, or grant \
+         CAP_DAC_OVERRIDE as well",
         point.display()
     )]
     BpffsDenied {
@@ -104,8 +104,8 @@ pub enum Error {
     },
     /// A name that is invalid for congestion controls.
     #[error(
-        "'{name}' is no name of a congestion control, which has 1 to 15 bytes and no slash: \
-         this kernel has {available}"
+        "'{name}' is not the name of a congestion control (1 to 15 bytes without a slash): this \
+         kernel has {available}"
     )]
     BadCongestion {
         /// The requested name.
@@ -115,9 +115,9 @@ pub enum Error {
     },
     /// A congestion control that does not yield itself, on a network that is not declared to help.
     #[error(
-        "'{name}' does not yield by itself: it is unobtrusive only where the network serves packets \
-         of lower effort (DSCP LE) after all others; say so with --network-honours-le, or take \
-         --cc nice, which yields on any network"
+        "'{name}' does not yield by itself: it needs a network that serves packets of lower \
+         effort (DSCP LE) after all others. Confirm that with --network-honours-le, or use --cc \
+         nice, which yields on any network"
     )]
     NeedsLowerClass {
         /// The requested name.
@@ -185,9 +185,9 @@ pub enum Error {
     },
     /// It cannot be seen whether programs run on it.
     #[error(
-        "whether programs use '{name}' is not to be seen from here, where not all cgroups are in \
-         sight: unload it outside of this container or cgroup namespace, or with --force (open \
-         connections keep it, new ones go to the foreground)"
+        "programs may use '{name}' in cgroups that are not visible here: unload it outside of \
+         this container or cgroup namespace, or with --force (open connections keep it, new ones \
+         go to the foreground)"
     )]
     UsersOutOfSight {
         /// The name.
@@ -246,7 +246,7 @@ pub enum Error {
         why: String,
     },
     /// The server that makes backgrounds for plain users did not make one.
-    #[error("the server at {} refused: {why}", socket.display())]
+    #[error("the server at {} rejected the request: {why}", socket.display())]
     Refused {
         /// Its socket.
         socket: PathBuf,
@@ -300,7 +300,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The kernel refused a BPF program, map or attachment.
-    #[error("the kernel refused to {what}: {message}")]
+    #[error("the kernel did not {what}: {message}")]
     Bpf {
         /// The attempted operation.
         what: String,
@@ -387,12 +387,12 @@ fn remedy(is_root: bool, is_first_namespace: bool, is_capable: bool) -> &'static
             "run it as root outside of this user namespace, which may be a container's"
         }
         (true, true, false) => {
-            "root lacks that here, as in a container or a service: run it outside, or grant that \
-             there"
+            "root lacks that here, as in a container or a service: run it outside, or grant it to \
+             the container"
         }
         (true, true, true) => {
-            "root has that, so something else forbids it, such as a filter of system calls, a \
-             security module or the kernel's lockdown: run it outside of that, or allow it there"
+            "root has that, so a system call filter, a security module or the kernel's lockdown \
+             forbids it: run it outside of that, or allow it"
         }
     }
 }

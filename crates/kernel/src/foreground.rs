@@ -11,8 +11,8 @@ use crate::adopt::{Adopted, PASSES, children_of, process_of};
 use crate::background::clean_up;
 use crate::cgroup::{Hierarchy, congestions_in};
 use crate::error::{Error, Result};
+use crate::existing_sockets::{self, SocketChanges, SocketSettings};
 use crate::machine;
-use crate::mend::{self, Mended, Wanted};
 use crate::mounts::Bpffs;
 use crate::process::cgroup_of;
 use crate::release::Releases;
@@ -55,22 +55,22 @@ pub(crate) fn take_back(
 ) -> Result<Adopted> {
     let mut backgrounds = loaded()?;
     let mut foreground = Vec::new();
-    send_home(hierarchy, first, &mut backgrounds)?;
+    restore_cgroup(hierarchy, first, &mut backgrounds)?;
     for &process in processes.iter().filter(|&&process| process != first) {
-        match send_home(hierarchy, process, &mut backgrounds) {
+        match restore_cgroup(hierarchy, process, &mut backgrounds) {
             Ok(()) | Err(Error::NoProcess { .. }) => {}
             Err(error) => foreground.push(error.to_string()),
         }
     }
-    let (mended, unchanged) = release(&processes, &backgrounds);
+    let (socket_changes, unchanged) = release(&processes, &backgrounds);
     foreground.extend(unchanged);
-    foreground.extend(mended.foreground());
+    foreground.extend(socket_changes.foreground());
     clean_up(hierarchy);
     Ok(Adopted {
         process: first,
         processes: processes.into_iter().collect(),
-        connections: mended.connections,
-        listeners: mended.listeners,
+        connections: socket_changes.connections,
+        listeners: socket_changes.listeners,
         foreground,
         left_cgroup: Vec::new(),
         shortfalls: Vec::new(),
@@ -85,37 +85,45 @@ fn loaded() -> Result<BTreeSet<String>> {
 }
 
 /// Moves one process, and notes the congestion control of its background.
-fn send_home(hierarchy: &Hierarchy, pid: i32, backgrounds: &mut BTreeSet<String>) -> Result<()> {
+fn restore_cgroup(
+    hierarchy: &Hierarchy,
+    pid: i32,
+    backgrounds: &mut BTreeSet<String>,
+) -> Result<()> {
     let cgroup = cgroup_of(pid).ok_or(Error::NoProcess { pid })?;
     backgrounds.extend(congestions_in(Path::new(&cgroup)).map(str::to_owned));
     let home = hierarchy.home_of(pid).map_err(|_| Error::NoProcess { pid })?;
-    if home == Path::new(&cgroup) { Ok(()) } else { hierarchy.send_home(pid, &home) }
+    if home == Path::new(&cgroup) { Ok(()) } else { hierarchy.restore_cgroup(pid, &home) }
 }
 
 /// Changes the sockets of processes; reports the processes of which no socket could be changed.
-fn release(processes: &BTreeSet<i32>, backgrounds: &BTreeSet<String>) -> (Mended, Vec<String>) {
+fn release(
+    processes: &BTreeSet<i32>,
+    backgrounds: &BTreeSet<String>,
+) -> (SocketChanges, Vec<String>) {
     let releases = Releases::find();
-    let (mut mended, mut done, mut unchanged) = (Mended::default(), BTreeSet::new(), Vec::new());
+    let (mut socket_changes, mut done, mut unchanged) =
+        (SocketChanges::default(), BTreeSet::new(), Vec::new());
     for &process in processes {
         let result = default_congestion(process).and_then(|congestion| {
-            let wanted = Wanted {
+            let wanted = SocketSettings {
                 congestion: &congestion,
                 class: Some(0),
                 releases: Some(&releases),
                 leaving: Some(backgrounds),
                 only_others: false,
             };
-            mend::mend_process(process, wanted, &mut done)
+            existing_sockets::change_sockets_of(process, wanted, &mut done)
         });
         match result {
-            Ok(of_process) => mended.add(of_process),
-            Err(error) if mend::has_ended(&error) => {}
+            Ok(of_process) => socket_changes.add(of_process),
+            Err(error) if existing_sockets::has_ended(&error) => {}
             Err(error) => {
                 unchanged.push(format!("all open connections of process {process}: {error}"));
             }
         }
     }
-    (mended, unchanged)
+    (socket_changes, unchanged)
 }
 
 /// The congestion control of new connections in the network namespace of a process.

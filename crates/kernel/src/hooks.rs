@@ -243,7 +243,7 @@ impl<'obj> Hooks<'obj> {
             .map(|why| format!("connections that start together are not spread out: {why}"));
         let received = self.not_received.borrow();
         let received =
-            received.as_ref().map(|why| format!("what is received does not yield: {why}"));
+            received.as_ref().map(|why| format!("received traffic does not yield: {why}"));
         let yielding = self.yielding.borrow();
         let udp = yielding.as_ref().and_then(|yielding| yielding.as_ref().err());
         let udp = udp.map(|why| format!("what is sent over UDP does not yield: {why}"));

@@ -48,13 +48,13 @@ pub struct Job {
     pub is_paused: bool,
     /// The bytes that it has sent over TCP so far; None for a user without the permission to ask.
     pub tcp_bytes: Option<u64>,
-    /// Bytes received over TCP so far, likewise.
+    /// Bytes received over TCP so far.
     pub tcp_received: Option<u64>,
-    /// Bytes sent over UDP so far, likewise.
+    /// Bytes sent over UDP so far.
     pub udp_bytes: Option<u64>,
     /// UDP by network, if it yields, likewise.
     pub udp: Vec<UdpSample>,
-    /// Time that closed connections have spent yielding, likewise. Zero under a congestion control that keeps it for
+    /// Time that closed connections have spent yielding. Zero under a congestion control that keeps it for
     /// the path.
     pub yielded: Option<Duration>,
 }

@@ -90,7 +90,7 @@ pub(crate) fn load_automatically(
         Err(Error::Bpf { what, message }) if parameters.algorithm().shares_paths() => {
             let parameters = Parameters::default();
             register(&place, name, Record { parameters, automatic: true })?;
-            Ok(Some(format!("the kernel refused to {what}: {message}")))
+            Ok(Some(format!("the kernel did not {what}: {message}")))
         }
         result => result.map(|()| None),
     }

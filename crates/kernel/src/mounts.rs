@@ -97,10 +97,10 @@ pub(crate) fn networks() -> Vec<Mount> {
 }
 
 fn is_network(kind: &str) -> bool {
-    const OF_THE_KERNEL: [&str; 10] =
+    const KERNEL_FILE_SYSTEMS: [&str; 10] =
         ["9p", "afs", "ceph", "cifs", "gfs2", "lustre", "nfs", "nfs4", "smb3", "smbfs"];
     /// User-space file systems that stay on this machine.
-    const LOCAL: [&str; 16] = [
+    const LOCAL_FILE_SYSTEMS: [&str; 16] = [
         "appimage",
         "archivemount",
         "bindfs",
@@ -119,8 +119,8 @@ fn is_network(kind: &str) -> bool {
         "veracrypt",
     ];
     match kind.strip_prefix("fuse.") {
-        Some(server) => !LOCAL.contains(&server) && !server.ends_with(".AppImage"),
-        None => OF_THE_KERNEL.contains(&kind),
+        Some(server) => !LOCAL_FILE_SYSTEMS.contains(&server) && !server.ends_with(".AppImage"),
+        None => KERNEL_FILE_SYSTEMS.contains(&kind),
     }
 }
 
@@ -178,7 +178,7 @@ impl Bpffs {
             if let Some(found) = Self::find()? {
                 return Ok(found);
             }
-            in_namespace_of_elder(mount_bpffs).map_err(|source| Error::NoBpffs { source })?;
+            in_oldest_namespace(mount_bpffs).map_err(|source| Error::NoBpffs { source })?;
         }
         Self::find()?.ok_or_else(|| Error::NoBpffs { source: io::ErrorKind::NotFound.into() })
     }
@@ -195,7 +195,7 @@ impl Drop for Bpffs {
         if self.is_ours && is_empty(&self.path()) {
             self.root = None;
             // Fails while another `lull` has it open, which does the same afterwards.
-            let _ = in_namespace_of_elder(|| Ok(nix::mount::umount(BPFFS)?));
+            let _ = in_oldest_namespace(|| Ok(nix::mount::umount(BPFFS)?));
         }
     }
 }
@@ -226,7 +226,7 @@ fn oldest_ancestor() -> Option<String> {
 }
 
 /// Does something to the mounts of the oldest accessible ancestor.
-fn in_namespace_of_elder(what: fn() -> io::Result<()>) -> io::Result<()> {
+fn in_oldest_namespace(what: fn() -> io::Result<()>) -> io::Result<()> {
     let Some(elder) = oldest_ancestor() else { return what() };
     // A separate thread, because the whole thread changes its namespace and ends with it.
     thread::spawn(move || -> io::Result<()> {

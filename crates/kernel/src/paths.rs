@@ -72,7 +72,7 @@ impl Phase {
 pub struct Foreground {
     /// When the last one began to connect, since the machine started; `None` if none did.
     pub connected: Option<Duration>,
-    /// When the last packet with data left, likewise.
+    /// When the last packet with data left.
     pub sent: Option<Duration>,
     /// Bytes of data.
     pub bytes: u64,

@@ -19,11 +19,11 @@ use crate::signals::Signals;
 use crate::sys;
 
 /// How long a change of a cgroup can go unnoticed, in milliseconds.
-const LONGEST_WAIT_MILLIS: u16 = 5_000;
+const MAX_WAIT_MILLIS: u16 = 5_000;
 
 /// Leaves a process behind that removes these cgroups, named as in `/proc/PID/cgroup`, when they are empty,
 /// and the resources that they alone needed. Without another process the next `lull` does that.
-pub(crate) fn leave_behind(cgroups: Vec<PathBuf>, signals: &Signals) {
+pub(crate) fn start_reaper(cgroups: Vec<PathBuf>, signals: &Signals) {
     if cgroups.is_empty() || is_main_process_of_unit() {
         return;
     }
@@ -60,6 +60,6 @@ pub(crate) fn wait_until_empty(mut events: File) {
         // The kernel reports each change of the file like this, but up to 10 ms later. A cgroup that is removed
         // within that time is not reported at all.
         let mut descriptors = [PollFd::new(events.as_fd(), PollFlags::POLLPRI)];
-        let _ = poll(&mut descriptors, PollTimeout::from(LONGEST_WAIT_MILLIS));
+        let _ = poll(&mut descriptors, PollTimeout::from(MAX_WAIT_MILLIS));
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn yield_received(
     released: BorrowedFd<'_>,
     weight: Option<u32>,
 ) -> Result<()> {
-    let what = "load the programs for what is received";
+    let what = "load the programs for received traffic";
     let mut object = MaybeUninit::uninit();
     let mut open = ReceiveSkelBuilder::default().open(&mut object).map_err(Error::bpf(what))?;
     let rodata = open.maps.rodata_data.as_deref_mut().expect("the programs have constants");

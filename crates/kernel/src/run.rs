@@ -1,7 +1,7 @@
 //! Runs a program in the background, in the place of this process.
 
+mod cgroup_access;
 mod environment;
-mod ground;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use std::{env, io, process, thread};
 
-use ground::Ground;
+use cgroup_access::CgroupAccess;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
@@ -27,8 +27,8 @@ use crate::signals::{Received, Signals};
 use crate::udp::UdpTraffic;
 use crate::user::{self, User};
 use crate::watch::{Watch, moved_to, poll_timeout};
-use crate::witness::{PATIENCE, Witness};
-use crate::{machine, mend, reaper, sys, witness};
+use crate::witness::{SignalWitness, TIMEOUT};
+use crate::{existing_sockets, machine, reaper, sys, witness};
 
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,11 +125,11 @@ pub fn run(program: &[OsString], choice: &Choice, user: Option<&User>) -> Result
 fn run_as_root(program: &Program<'_>) -> Result<Outcome> {
     let mut storage = MaybeUninit::uninit();
     let background = Background::set_up(program.choice, &mut storage)?;
-    let result = run_in(&Ground::Own(&background), program);
+    let result = run_in(&CgroupAccess::Own(&background), program);
     let cgroup = background.cgroup.called().to_owned();
     let is_gone = background.tear_down();
     if !is_gone {
-        reaper::leave_behind(vec![cgroup], program.signals);
+        reaper::start_reaper(vec![cgroup], program.signals);
     }
     result
 }
@@ -137,7 +137,7 @@ fn run_as_root(program: &Program<'_>) -> Result<Outcome> {
 /// Without the rights to make a background: a server may make one.
 fn run_served(program: &Program<'_>, missing: Error) -> Result<Outcome> {
     let served = Served::ask(program.choice, missing)?;
-    run_in(&Ground::Served(&served), program)
+    run_in(&CgroupAccess::Served(&served), program)
 }
 
 /// The program, and its settings.
@@ -148,44 +148,45 @@ struct Program<'run> {
     signals: &'run Signals,
 }
 
-fn run_in(ground: &Ground<'_, '_>, program: &Program<'_>) -> Result<Outcome> {
+fn run_in(cgroup_access: &CgroupAccess<'_, '_>, program: &Program<'_>) -> Result<Outcome> {
     // Sockets inherited by the program, from inetd or systemd, were made outside.
     let mut done = BTreeSet::new();
-    let inherited = mend::mend_process(own_id(), program.choice.wanted(None), &mut done)
-        .map_err(Error::io("look through inherited sockets"))?;
+    let inherited =
+        existing_sockets::change_sockets_of(own_id(), program.choice.wanted(None), &mut done)
+            .map_err(Error::io("look through inherited sockets"))?;
     let started = Instant::now();
-    let (ending, foreground) = supervise(ground, program, done)?;
+    let (ending, foreground) = supervise(cgroup_access, program, done)?;
     let summary = Summary {
         elapsed: started.elapsed(),
         // The ending of the program is more important to the caller than an error here.
-        traffic: ground.traffic().map_err(|error| error.to_string()),
-        survivors: ground.processes().len(),
+        traffic: cgroup_access.traffic().map_err(|error| error.to_string()),
+        survivors: cgroup_access.processes().len(),
         foreground: inherited.foreground().into_iter().chain(foreground).collect(),
-        left_cgroup: ground.left_cgroup(),
-        shortfalls: ground.shortfalls(),
+        left_cgroup: cgroup_access.left_cgroup(),
+        shortfalls: cgroup_access.shortfalls(),
     };
     Ok(Outcome { ending, summary })
 }
 
 /// Starts the program and waits for its end. Returns also its foreground connections.
 fn supervise(
-    ground: &Ground<'_, '_>,
+    cgroup_access: &CgroupAccess<'_, '_>,
     program: &Program<'_>,
     done: BTreeSet<u64>,
 ) -> Result<(Ending, Vec<String>)> {
     let signals = program.signals;
     let mut storage = [const { MaybeUninit::uninit() }; 2];
-    let elsewhere = ground.elsewhere(&mut storage);
-    let watch = ground.watch(program.choice, elsewhere.as_ref(), done)?;
+    let delegation = cgroup_access.delegation(&mut storage);
+    let watch = cgroup_access.watch(program.choice, delegation.as_ref(), done)?;
     let early = signals.early()?;
     // Before the program, so that it gets no signal that the witness has missed.
-    let witness = Witness::start().ok();
-    let mut child = spawn(ground, program)?;
+    let witness = SignalWitness::start().ok();
+    let mut child = spawn(cgroup_access, program)?;
     let supervised = sys::pidfd_open(child.id() as i32)
         .map_err(Error::io("watch over the program"))
         .and_then(|process| {
             let mut supervisor =
-                Supervisor { ground, signals, watch, process, witness, moved: None };
+                Supervisor { cgroup_access, signals, watch, process, witness, moved: None };
             let ending = supervisor.attend(&mut child, early)?;
             Ok((ending, supervisor.foreground(child.id() as i32)))
         });
@@ -197,7 +198,7 @@ fn supervise(
     supervised
 }
 
-fn spawn(ground: &Ground<'_, '_>, program: &Program<'_>) -> Result<Child> {
+fn spawn(cgroup_access: &CgroupAccess<'_, '_>, program: &Program<'_>) -> Result<Child> {
     let (name, arguments) = program.words.split_first().expect("a program has a name");
     let mut command = Command::new(name);
     command.args(arguments);
@@ -205,7 +206,7 @@ fn spawn(ground: &Ground<'_, '_>, program: &Program<'_>) -> Result<Child> {
     let variables = program.user.map_or_else(|| env::vars_os().collect(), |u| u.environment(ours));
     let environment = environment::in_place_of(process::id(), variables);
     let entry = sys::Entry {
-        procs: ground.procs()?,
+        procs: cgroup_access.procs()?,
         mask: program.signals.mask,
         child: program.signals.child,
         environment: sys::Environment::new(environment),
@@ -236,13 +237,13 @@ fn is_shortage(error: &io::Error) -> bool {
 
 /// Is between the program and its parent.
 struct Supervisor<'run, 'obj> {
-    ground: &'run Ground<'run, 'obj>,
+    cgroup_access: &'run CgroupAccess<'run, 'obj>,
     signals: &'run Signals,
     /// A server watches its own background.
     watch: Option<Watch<'run, 'obj>>,
     /// Readable when the program has ended.
     process: OwnedFd,
-    witness: Option<Witness>,
+    witness: Option<SignalWitness>,
     /// The program and its cgroup, if it was moved out of Lull's.
     moved: Option<(i32, String)>,
 }
@@ -255,7 +256,7 @@ impl Supervisor<'_, '_> {
         loop {
             self.relay(pid);
             // Its cgroup is visible until it has been waited for.
-            self.moved = moved_to(self.ground.called(), pid).map(|cgroup| (pid, cgroup));
+            self.moved = moved_to(self.cgroup_access.called(), pid).map(|cgroup| (pid, cgroup));
             if let Some(status) = child.try_wait().map_err(Error::io("wait for the program"))? {
                 self.watch.iter_mut().for_each(Watch::attend);
                 return Ok(match (status.code(), status.signal()) {
@@ -276,7 +277,7 @@ impl Supervisor<'_, '_> {
         });
         let rest = match &self.watch {
             Some(watch) => watch.foreground(program),
-            None => self.ground.served_foreground(program),
+            None => self.cgroup_access.served_foreground(program),
         };
         moved.chain(rest).collect()
     }
@@ -297,9 +298,9 @@ impl Supervisor<'_, '_> {
         if received.is_empty() {
             return;
         }
-        thread::sleep(PATIENCE);
+        thread::sleep(TIMEOUT);
         received.extend(self.signals.queued());
-        for number in witness::for_us_alone(&mut self.witness, &received, pid) {
+        for number in witness::sent_to_us_only(&mut self.witness, &received, pid) {
             let _ = sys::kill(pid, number);
         }
     }

@@ -21,7 +21,7 @@ pub struct TimeWindow {
     to: u32,
 }
 
-/// A text that is no time window.
+/// A text that is not a time window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write a start and an end of local time, such as 02:00-06:00 or 22:00-06:00")]
 pub struct BadTimeWindow;

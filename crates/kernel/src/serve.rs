@@ -34,7 +34,7 @@ pub(crate) use client::{Access, Served, access, ask_for_snapshot};
 
 use crate::background::{Background, Choice};
 use crate::constants::PathTable;
-use crate::elsewhere::Elsewhere;
+use crate::delegation::Delegation;
 use crate::error::{Error, Result};
 use crate::hooks::Dscp;
 use crate::parameters::Parameters;
@@ -58,17 +58,17 @@ const CONGESTIONS: [Offer; 2] =
     [("nice", Parameters::default), ("lull", || Parameters::lull(PathTable::default(), false))];
 
 /// The longest line of a client.
-const LONGEST_LINE: u64 = 64;
+const MAX_LINE_BYTES: u64 = 64;
 
 /// How long a client may take to send its first line.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks for the background of the machine.
 const SNAPSHOT: &str = "snapshot 1";
 
 /// How many concurrent backgrounds one user, and all users together, may have.
-const MOST_OF_USER: usize = 32;
-const MOST: usize = 256;
+const MAX_PER_USER: usize = 32;
+const MAX_BACKGROUNDS: usize = 256;
 
 /// Serves the members of a group until it is killed. A socket from systemd is used unchanged.
 ///
@@ -77,7 +77,7 @@ const MOST: usize = 256;
 pub fn serve(socket: &Path, group: &str) -> Result<()> {
     machine::check_privilege("lull kernel serve")?;
     machine::check_kernel()?;
-    let listener = match sys::handed_over_socket() {
+    let listener = match sys::inherited_socket() {
         Some(listener) => UnixListener::from(listener),
         None => listen(socket, group)?,
     };
@@ -126,7 +126,7 @@ impl<'users> Turn<'users> {
         let mut counts = users.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let all: usize = counts.values().sum();
         let of_user = counts.entry(uid).or_default();
-        if *of_user >= MOST_OF_USER || all >= MOST {
+        if *of_user >= MAX_PER_USER || all >= MAX_BACKGROUNDS {
             let text = format!("{of_user} programs of this user and {all} of all are running");
             return Err(io::Error::other(format!("{text}: wait until some have ended")));
         }
@@ -150,7 +150,7 @@ fn attend(stream: &mut UnixStream, users: &Users) -> Result<()> {
     let peer = getsockopt(stream, sockopt::PeerCredentials).map_err(|e| asking()(e.into()))?;
     let process = sys::peer_pidfd(stream.as_fd()).map_err(asking())?;
     let _turn = Turn::take(users, peer.uid()).map_err(Error::io("serve another program"))?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(asking())?;
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(asking())?;
     let copy = stream.try_clone().map_err(asking())?;
     let mut lines = Lines(BufReader::new(copy));
     let request = lines.next().unwrap_or_default();
@@ -158,7 +158,10 @@ fn attend(stream: &mut UnixStream, users: &Users) -> Result<()> {
         return send_snapshot(stream, peer.uid());
     }
     let Some((dscp, (congestion, parameters))) = request_in(&request) else {
-        return Err(asking()(io::Error::other("it speaks another version: install the same lull")));
+        return Err(asking()(io::Error::other(
+            "its protocol has another version: install the same \
+                                              release of lull",
+        )));
     };
     let choice = Choice {
         congestion: congestion.to_owned(),
@@ -191,7 +194,7 @@ fn send_snapshot(stream: &mut UnixStream, uid: u32) -> Result<()> {
     let snapshot = snapshot::read_all()?.for_user(uid);
     let text =
         serde_json::to_string(&snapshot).map_err(|error| Error::io("write JSON")(error.into()))?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(Error::io("answer the client"))?;
+    stream.set_write_timeout(Some(TIMEOUT)).map_err(Error::io("answer the client"))?;
     writeln!(stream, "ok {text}").map_err(Error::io("answer the client"))
 }
 
@@ -205,8 +208,8 @@ fn answer(
     let answering = || Error::io("answer the client");
     let cgroup = &background.cgroup;
     let mut storage = [const { MaybeUninit::uninit() }; 2];
-    let elsewhere = Elsewhere::watch(&mut storage, cgroup.as_fd(), cgroup.id());
-    let mut watch = Watch::new(background, choice, elsewhere.as_ref(), BTreeSet::new())?;
+    let delegation = Delegation::watch(&mut storage, cgroup.as_fd(), cgroup.id());
+    let mut watch = Watch::new(background, choice, delegation.as_ref(), BTreeSet::new())?;
     let hooks = &background.hooks;
     let knows = u8::from(hooks.knows_yielding) | u8::from(hooks.slows_received()) << 1;
     writeln!(stream, "ok {knows} {}", cgroup.called().display()).map_err(answering())?;
@@ -256,7 +259,7 @@ struct Lines(BufReader<UnixStream>);
 impl Lines {
     fn next(&mut self) -> Option<String> {
         let mut line = String::new();
-        io::Read::take(&mut self.0, LONGEST_LINE).read_line(&mut line).ok()?;
+        io::Read::take(&mut self.0, MAX_LINE_BYTES).read_line(&mut line).ok()?;
         line.strip_suffix('\n').map(str::to_owned)
     }
 }
@@ -287,7 +290,7 @@ mod tests {
     #[test]
     fn user_has_a_limited_number_of_backgrounds() {
         let users = Users::default();
-        let turns: Vec<_> = (0..MOST_OF_USER).map(|_| Turn::take(&users, 1).unwrap()).collect();
+        let turns: Vec<_> = (0..MAX_PER_USER).map(|_| Turn::take(&users, 1).unwrap()).collect();
         assert!(Turn::take(&users, 1).is_err());
         assert!(Turn::take(&users, 2).is_ok());
         drop(turns);

@@ -66,24 +66,26 @@ impl Service {
     }
 
     /// One line that describes it, and how to move it into the background.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn description(&self) -> String {
         let name = &self.name;
         let process = self.process.unwrap_or_default();
         match self.kind {
             Kind::Containers => format!(
-                "what runs in containers of {name}: move it with 'lull exec --pid PID --children', with \
-                 the PID of 'docker inspect -f {{{{.State.Pid}}}} NAME'"
+                "programs in containers of {name}: move it with 'lull exec --pid PID --children', \
+                 with the PID of 'docker inspect -f {{{{.State.Pid}}}} NAME'"
             ),
             Kind::ServiceManager => {
-                "what systemd starts for the program: put 'lull exec --' before the command that it starts"
+                "programs that systemd starts for this one: put 'lull exec --' before the command \
+                 that it starts"
                     .to_owned()
             }
             Kind::Terminals => format!(
-                "what runs in windows of '{name}' (process {process}): start 'lull exec' inside a window"
+                "programs in windows of '{name}' (process {process}): start 'lull exec' inside a \
+                 window"
             ),
             Kind::ControlMaster => format!(
-                "what the shared connection of ssh (process {process}) carries: use \
-                 'ssh -o ControlPath=none'"
+                "traffic of the shared connection of ssh (process {process}): use 'ssh -o \
+                 ControlPath=none'"
             ),
         }
     }
@@ -98,12 +100,12 @@ fn listener(path: &str) -> Option<i32> {
 /// The inode of the socket that listens at a path, from `/proc/net/unix`.
 fn listening_inode(table: &str, path: &str) -> Option<u64> {
     /// __SO_ACCEPTCON of the kernel.
-    const LISTENS: u64 = 1 << 16;
+    const LISTEN_PID: u64 = 1 << 16;
     table.lines().skip(1).find_map(|line| {
         let mut fields = line.split_whitespace();
         let flags = u64::from_str_radix(fields.nth(3)?, 16).ok()?;
         let inode = fields.nth(2)?.parse().ok()?;
-        let is_it = flags & LISTENS != 0 && fields.next() == Some(path);
+        let is_it = flags & LISTEN_PID != 0 && fields.next() == Some(path);
         is_it.then_some(inode)
     })
 }
@@ -124,12 +126,14 @@ mod tests {
 
     #[test]
     fn services_are_known_by_path_or_name() {
-        let told = |service: Option<Service>| service.map(|service| service.told());
-        let docker = told(Service::behind("/var/run/docker.sock")).unwrap();
+        let description = |service: Option<Service>| service.map(|service| service.description());
+        let docker = description(Service::behind("/var/run/docker.sock")).unwrap();
         assert!(docker.contains("docker inspect -f {{.State.Pid}} NAME"), "{docker}");
-        assert!(told(Service::behind("/run/systemd/private")).is_some());
-        assert!(told(Service::by_name("tmux: server", 12)).unwrap().contains("(process 12)"));
-        assert!(told(Service::by_name("ssh", 12)).unwrap().contains("ControlPath=none"));
+        assert!(description(Service::behind("/run/systemd/private")).is_some());
+        assert!(
+            description(Service::by_name("tmux: server", 12)).unwrap().contains("(process 12)")
+        );
+        assert!(description(Service::by_name("ssh", 12)).unwrap().contains("ControlPath=none"));
         assert_eq!(Service::by_name("nginx", 12), None);
         assert_eq!(Service::behind("/run/systemd/journal/socket"), None);
         assert_eq!(Service::behind(""), None);

@@ -10,8 +10,8 @@ pub(crate) mod background {
     include!(concat!(env!("OUT_DIR"), "/background.skel.rs"));
 }
 
-pub(crate) mod elsewhere {
-    include!(concat!(env!("OUT_DIR"), "/elsewhere.skel.rs"));
+pub(crate) mod delegation {
+    include!(concat!(env!("OUT_DIR"), "/delegation.skel.rs"));
 }
 
 pub(crate) mod exec {

@@ -278,12 +278,12 @@ impl Record {
         let mut bytes = self.to_bytes();
         *bytes.last_mut().expect("a record has words") ^= 1;
         map.update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY)
-            .map_err(Error::bpf("write the parameters down"))
+            .map_err(Error::bpf("store the parameters"))
     }
 
     fn write(self, map: &MapHandle) -> Result<()> {
         map.update(&0u32.to_ne_bytes(), &self.to_bytes(), MapFlags::ANY)
-            .map_err(Error::bpf("write the parameters down"))
+            .map_err(Error::bpf("store the parameters"))
     }
 
     /// Writes it over the pinned one.

@@ -42,7 +42,7 @@ pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 }
 
 /// The first socket passed to this process by systemd (sd_listen_fds(3)), if any.
-pub(crate) fn handed_over_socket() -> Option<OwnedFd> {
+pub(crate) fn inherited_socket() -> Option<OwnedFd> {
     /// SD_LISTEN_FDS_START.
     const FIRST: c_int = 3;
     let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
@@ -108,9 +108,9 @@ pub(crate) fn effective_programs(
     kind: bpf_attach_type,
 ) -> io::Result<Vec<u32>> {
     /// The kernel's limit for a cgroup (BPF_CGROUP_MAX_PROGS).
-    const MOST: usize = 64;
-    let mut numbers = vec![0u32; MOST];
-    let mut count = MOST as u32;
+    const MAX_PROGRAMS: usize = 64;
+    let mut numbers = vec![0u32; MAX_PROGRAMS];
+    let mut count = MAX_PROGRAMS as u32;
     // SAFETY: `numbers` has room for `count` of them, and both are valid during the call.
     let result = unsafe {
         libbpf_sys::bpf_prog_query(
@@ -340,17 +340,17 @@ pub(crate) fn is_ignored(signal: i32) -> bool {
 
 /// Whether SIGPIPE was ignored when this process began. The standard library ignores it before `main`, and
 /// gives children the default action in any case.
-static IGNORES_BROKEN_PIPES: AtomicBool = AtomicBool::new(false);
+static IGNORES_SIGPIPE: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn look_at_broken_pipes() {
-    IGNORES_BROKEN_PIPES.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+extern "C" fn record_sigpipe_disposition() {
+    IGNORES_SIGPIPE.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
 }
 
 // SAFETY: the C library calls the functions of this section before `main`, with arguments that the calling
 // convention permits to ignore. It makes a system call and stores a bool.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static AT_START: extern "C" fn() = look_at_broken_pipes;
+static AT_START: extern "C" fn() = record_sigpipe_disposition;
 
 /// Ends this process by `signal`, as if it had come from outside, and without a core file.
 ///
@@ -450,13 +450,13 @@ impl Entry {
         // SAFETY: restores actions from the start of this process.
         unsafe {
             libc::signal(libc::SIGCHLD, self.child.0);
-            if IGNORES_BROKEN_PIPES.load(Ordering::Relaxed) {
+            if IGNORES_SIGPIPE.load(Ordering::Relaxed) {
                 libc::signal(libc::SIGPIPE, libc::SIG_IGN);
             }
         }
         nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.mask), None)?;
         if let Some(user) = &self.user {
-            user.become_it()?;
+            user.switch_user()?;
         }
         self.environment.take_effect();
         Ok(())

@@ -45,7 +45,7 @@ pub struct UdpTraffic {
     /// Networks that answered no echo requests.
     pub unanswered: u64,
     /// Networks that were used from another network namespace.
-    pub elsewhere: u64,
+    pub other_namespaces: u64,
 }
 
 /// The virtual queues of a background. They keep their last allowance for two seconds after this is dropped, and then
@@ -60,7 +60,7 @@ impl Yielding {
     pub(crate) fn traffic(&self) -> Result<UdpTraffic> {
         Ok(UdpTraffic {
             unanswered: self.control.unanswered(),
-            elsewhere: self.control.elsewhere(),
+            other_namespaces: self.control.other_namespaces(),
             ..read_counters(&self.counters)?
         })
     }

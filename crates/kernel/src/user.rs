@@ -48,8 +48,8 @@ impl User {
     ///
     /// # Errors
     /// The error of the user database.
-    pub fn who_called_sudo() -> Result<Option<Self>> {
-        let Some(sudo) = Sudo::read().filter(|sudo| !sudo.uid.is_root() && sudo.started_us())
+    pub fn sudo_caller() -> Result<Option<Self>> {
+        let Some(sudo) = Sudo::read().filter(|sudo| !sudo.uid.is_root() && sudo.is_own_command())
         else {
             return Ok(None);
         };
@@ -104,7 +104,7 @@ impl User {
 
     /// Replaces the rights of the current user by those of this one. Allocates nothing, for it is called
     /// between fork and exec.
-    pub(crate) fn become_it(&self) -> nix::Result<()> {
+    pub(crate) fn switch_user(&self) -> nix::Result<()> {
         if self.is_current() {
             return Ok(());
         }
@@ -135,7 +135,7 @@ impl Sudo {
 
     /// Whether the command that sudo started is this program: a shell or a script passes the variables of
     /// sudo on to its children.
-    fn started_us(&self) -> bool {
+    fn is_own_command(&self) -> bool {
         let is_us = |path: &Path| {
             let ours = env::current_exe().and_then(fs::canonicalize);
             ours.is_ok_and(|ours| fs::canonicalize(path).is_ok_and(|path| path == ours))

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use nix::poll::PollTimeout;
 
 use crate::background::{Background, Choice};
-use crate::elsewhere::{Elsewhere, Reports};
+use crate::delegation::{Delegation, Reports};
 use crate::error::Result;
+use crate::existing_sockets::{self, SocketChanges, SocketSettings};
 use crate::hooks::Requests;
-use crate::mend::{self, Mended, Wanted};
 use crate::process::cgroup_of;
 use crate::sys;
 
@@ -29,7 +29,7 @@ pub(crate) struct Watch<'run, 'obj> {
     /// Changed sockets from outside.
     done: BTreeSet<u64>,
     /// Those that the program got from other processes.
-    received: Mended,
+    received: SocketChanges,
     /// The processes with sockets that could not be marked, and why.
     unmarked: BTreeMap<i32, io::Error>,
 }
@@ -39,7 +39,7 @@ impl<'run, 'obj> Watch<'run, 'obj> {
     pub(crate) fn new(
         background: &'run Background<'obj>,
         choice: &'run Choice,
-        elsewhere: Option<&'run Elsewhere<'_>>,
+        delegation: Option<&'run Delegation<'_>>,
         done: BTreeSet<u64>,
     ) -> Result<Self> {
         Ok(Watch {
@@ -47,9 +47,9 @@ impl<'run, 'obj> Watch<'run, 'obj> {
             choice,
             requests: background.hooks.requests()?,
             rest_until: Instant::now(),
-            reports: elsewhere.and_then(Elsewhere::reports),
+            reports: delegation.and_then(Delegation::reports),
             done,
-            received: Mended::default(),
+            received: SocketChanges::default(),
             unmarked: BTreeMap::new(),
         })
     }
@@ -65,7 +65,7 @@ impl<'run, 'obj> Watch<'run, 'obj> {
     /// The time until the next check, in any case.
     pub(crate) fn pause(&self) -> Option<Duration> {
         let now = Instant::now();
-        let look = self.reports.as_ref().map(Reports::next_look);
+        let look = self.reports.as_ref().map(Reports::next_scan);
         let rest = Some(self.rest_until).filter(|&until| until > now);
         look.into_iter().chain(rest).min().map(|until| until.saturating_duration_since(now))
     }
@@ -84,9 +84,9 @@ impl<'run, 'obj> Watch<'run, 'obj> {
     fn take_reports(&mut self) {
         let Some(reports) = &mut self.reports else { return };
         reports.take(|pid| moved_to(self.background.cgroup.called(), pid));
-        let wanted = Wanted { only_others: true, ..self.choice.wanted(None) };
-        for pid in reports.look(Instant::now()) {
-            if let Ok(received) = mend::mend_process(pid, wanted, &mut self.done) {
+        let wanted = SocketSettings { only_others: true, ..self.choice.wanted(None) };
+        for pid in reports.scan(Instant::now()) {
+            if let Ok(received) = existing_sockets::change_sockets_of(pid, wanted, &mut self.done) {
                 self.received.add(received);
             }
         }
@@ -95,8 +95,10 @@ impl<'run, 'obj> Watch<'run, 'obj> {
     fn mark_mapped(&mut self) {
         let Some(class) = self.choice.dscp.traffic_class() else { return };
         for pid in self.background.cgroup.processes() {
-            match mend::mark_mapped(pid, class) {
-                Err(error) if !mend::has_ended(&error) => self.unmarked.insert(pid, error),
+            match existing_sockets::mark_mapped(pid, class) {
+                Err(error) if !existing_sockets::has_ended(&error) => {
+                    self.unmarked.insert(pid, error)
+                }
                 _ => self.unmarked.remove(&pid),
             };
         }
@@ -112,12 +114,12 @@ impl<'run, 'obj> Watch<'run, 'obj> {
     }
 }
 
-/// The cgroup of a process, if its sockets are no background ones there.
+/// The cgroup of a process, if its sockets are not in the background there.
 pub(crate) fn moved_to(background: &Path, pid: i32) -> Option<String> {
     // The background of another `lull`, as after `lull exec --pid`, counts, too.
-    let is_elsewhere =
+    let is_foreign =
         |cgroup: &String| !Path::new(cgroup).starts_with(background) && !is_background(cgroup);
-    cgroup_of(pid).filter(is_elsewhere)
+    cgroup_of(pid).filter(is_foreign)
 }
 
 /// Whether a cgroup belongs to any `lull`, by its name, or is inside one.

@@ -18,15 +18,15 @@ use crate::sys;
 
 /// A sender that signals one process after the other is done within this time: systemd, and timeout(1), which
 /// signals its child and then all.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// A process that only collects signals. It ends when this is dropped, or with this process.
 #[derive(Debug)]
-pub(crate) struct Witness(i32);
+pub(crate) struct SignalWitness(i32);
 
-impl Witness {
+impl SignalWitness {
     pub(crate) fn start() -> io::Result<Self> {
-        sys::fork_idle(c"lull-witness").map(Witness)
+        sys::fork_idle(c"lull-witness").map(SignalWitness)
     }
 
     /// Its received signals, one bit for each.
@@ -35,7 +35,7 @@ impl Witness {
     }
 }
 
-impl Drop for Witness {
+impl Drop for SignalWitness {
     fn drop(&mut self) {
         let _ = sys::kill(self.0, libc::SIGKILL);
         let _ = waitpid(Pid::from_raw(self.0), None);
@@ -47,16 +47,16 @@ fn pending(status: &str) -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Which of the received signals the program has not received itself. The witness is replaced when it has
-/// seen some, for they stay pending.
+/// The received signals that the program has not received itself. The witness is replaced when it has seen
+/// some, for they stay pending.
 ///
-/// Without a witness all are passed on that a process sent: twice is better than never.
-pub(crate) fn for_us_alone(
-    witness: &mut Option<Witness>,
+/// Without a witness, all signals of processes are passed on: twice is better than never.
+pub(crate) fn sent_to_us_only(
+    witness: &mut Option<SignalWitness>,
     received: &[Received],
     program: i32,
 ) -> Vec<i32> {
-    let seen = witness.as_ref().map_or(0, Witness::signals);
+    let seen = witness.as_ref().map_or(0, SignalWitness::signals);
     // A program that has left this process group, like a shell, gets none of the signals to the group.
     let is_with_us = getpgid(Some(Pid::from_raw(program))) == getpgid(None);
     let has_got = |number: i32| is_with_us && seen & bit(number) != 0;
@@ -66,15 +66,15 @@ pub(crate) fn for_us_alone(
         .map(|received| received.number)
         .collect();
     if seen != 0 {
-        *witness = Witness::start().ok();
+        *witness = SignalWitness::start().ok();
     }
     alone
 }
 
 /// Replaces a witness that has seen a signal which no caller asks about.
-pub(crate) fn renew(witness: &mut Option<Witness>) {
+pub(crate) fn renew(witness: &mut Option<SignalWitness>) {
     if witness.as_ref().is_some_and(|witness| witness.signals() != 0) {
-        *witness = Witness::start().ok();
+        *witness = SignalWitness::start().ok();
     }
 }
 

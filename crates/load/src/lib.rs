@@ -7,7 +7,7 @@
 //!
 //! The servers, origins and replicas run as processes, like those of users.
 
-mod asking;
+mod http_client;
 mod mounted;
 mod numbered;
 pub mod opens;

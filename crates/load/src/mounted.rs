@@ -31,7 +31,7 @@ impl Root {
         hold(folder)
     }
 
-    /// A folder within it, held likewise.
+    /// A folder within it, held in the same way.
     pub(crate) fn within(&self, name: &str) -> io::Result<Self> {
         hold(&self.path(name))
     }

@@ -2,10 +2,10 @@
 //! put together is detected.
 
 /// The number of unknown bytes.
-pub const NOBODYS: u64 = u64::MAX;
+pub const UNKNOWN_BODY: u64 = u64::MAX;
 
 /// The shortest body that contains its number.
-pub(crate) const SHORTEST: usize = 20;
+pub(crate) const MIN_BODY_BYTES: usize = 20;
 
 /// The line that fills a body.
 fn line_of(number: u64) -> String {
@@ -35,20 +35,20 @@ mod tests {
 
     #[test]
     fn body_is_checked_byte_by_byte() {
-        for (number, size) in [(0, SHORTEST), (1, 21), (9, 1_000), (1_000_003, 20_010)] {
+        for (number, size) in [(0, MIN_BODY_BYTES), (1, 21), (9, 1_000), (1_000_003, 20_010)] {
             let bytes = body(number, size);
             let known = |bytes: &[u8]| number_of(bytes, |_| size);
             assert_eq!((bytes.len(), known(&bytes)), (size, Some(number)));
             assert_eq!(known(&bytes[..size - 1]), None);
             assert_eq!(known(&[&bytes[..], b"0"].concat()), None);
             // A single line is that of another number.
-            for at in [0, size / 2, size - 1].into_iter().filter(|_| size >= 2 * SHORTEST) {
+            for at in [0, size / 2, size - 1].into_iter().filter(|_| size >= 2 * MIN_BODY_BYTES) {
                 let mut other = bytes.clone();
                 other[at] ^= 1;
                 assert_eq!(known(&other), None, "{number}, byte {at}");
             }
         }
         assert_eq!(number_of(b"", |_| 0), None);
-        assert_eq!(number_of(b"+000000000000000005\n", |_| SHORTEST), None);
+        assert_eq!(number_of(b"+000000000000000005\n", |_| MIN_BODY_BYTES), None);
     }
 }

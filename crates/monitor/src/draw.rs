@@ -51,7 +51,7 @@ const HEADER: [&str; COLUMNS] =
 const WIDTHS: [u16; COLUMNS] = [8, 9, 15, 4, 5, 4, 5, 5, 5, 5, 5];
 const NARROWEST: u16 = 80;
 
-/// Lines that are no rows of the table: two of sums, the header, and the keys.
+/// Lines that are not rows of the table: two of sums, the header, and the keys.
 const OTHER_LINES: u16 = 4;
 
 const KEYS: &str =

@@ -20,10 +20,10 @@ use tokio::sync::Semaphore;
 use crate::metrics::metrics;
 
 /// A client that has not sent its request within this time is disconnected.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connections at a time; further ones wait.
-const MOST_CONNECTIONS: usize = 16;
+const MAX_CONNECTIONS: usize = 16;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -44,7 +44,7 @@ pub fn export<E: std::fmt::Display>(
         let listener = TcpListener::bind(listen).await?;
         ready(listener.local_addr()?);
         let scrape: Scrape = Arc::new(move || answer(observe()));
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         loop {
             let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
             let Ok((stream, _)) = listener.accept().await else {
@@ -55,7 +55,7 @@ pub fn export<E: std::fmt::Display>(
             let scrape = Arc::clone(&scrape);
             tokio::spawn(async move {
                 // Also a client that reads nothing gives its place back.
-                let _ = tokio::time::timeout(3 * PATIENCE, serve(stream, scrape)).await;
+                let _ = tokio::time::timeout(3 * TIMEOUT, serve(stream, scrape)).await;
                 drop(place);
             });
         }
@@ -71,7 +71,7 @@ async fn serve(stream: TcpStream, scrape: Scrape) {
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(TIMEOUT)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     let _ = connection.await;

@@ -55,15 +55,15 @@ pub(crate) fn queueing_delay(connection: &ConnectionSample) -> Option<u64> {
     Some(connection.srtt_us.saturating_sub(empty))
 }
 
-/// What stays the same of a connection while it is open.
+/// The properties of a connection that do not change while it is open.
 type Identity = (u32, u64, Option<SocketAddr>, Option<SocketAddr>);
 
 fn identity(connection: &ConnectionSample) -> Identity {
     (connection.network_namespace, connection.inode, connection.local, connection.remote)
 }
 
-/// What stays the same of a path while it is known. Its place in the snapshot distinguishes paths that this user
-/// must not see.
+/// The properties of a path that do not change while it is known. Its place in the snapshot distinguishes
+/// paths that this user must not see.
 type PathIdentity = (Option<u32>, u32, Option<String>, usize);
 
 fn path_identity((place, path): (usize, &PathSample)) -> PathIdentity {

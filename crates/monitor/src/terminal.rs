@@ -14,7 +14,7 @@ use crate::model::Model;
 use crate::model::table::{Key, Table};
 
 /// A signal is noticed within this time.
-const LONGEST_WAIT: Duration = Duration::from_millis(200);
+const MAX_WAIT: Duration = Duration::from_millis(200);
 
 /// Shows the background until the user quits, or a signal ends the program. The terminal is then as before.
 ///
@@ -44,7 +44,7 @@ pub fn watch<E: From<io::Error>>(
         if let Err(error) = drawn {
             break Err(error.into());
         }
-        let wait = due.saturating_duration_since(Instant::now()).min(LONGEST_WAIT);
+        let wait = due.saturating_duration_since(Instant::now()).min(MAX_WAIT);
         match next_key(wait) {
             Ok(Some(key)) if table.handle_key(key) => break Ok(()),
             Ok(_) if ended.load(Ordering::Relaxed) => break Ok(()),

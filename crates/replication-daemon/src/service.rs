@@ -1,4 +1,4 @@
-//! A daemon with its faces as a process: until a signal ends it (feature `http`).
+//! A daemon with its interfaces as a process, until a signal ends it (feature `http`).
 
 use core::fmt;
 use core::future::pending;
@@ -20,13 +20,13 @@ use crate::daemon::{
     ReplicaOptions,
 };
 use crate::fuse::{Ended, MountError, Mounted};
-use crate::http::{Blocked, OriginFace, ReplicaFace, Serving};
+use crate::http::{Blocked, OriginHttp, ReplicaHttp, Serving};
+use crate::remedies;
 use crate::watch::{WatchError, WatchEvent, WatchOptions, Watched};
-use crate::ways;
 
 /// An event of a running daemon.
 #[derive(Debug)]
-pub enum Told {
+pub enum ServiceEvent {
     /// Replicas may connect at this address.
     Listening(SocketAddr),
     /// It serves HTTP at this address.
@@ -49,16 +49,16 @@ pub enum Told {
     Stopped,
 }
 
-impl Told {
+impl ServiceEvent {
     /// Its name in one word.
     pub fn name(&self) -> &'static str {
         match self {
-            Told::Listening(_) => "listening",
-            Told::Http(_) => "http",
-            Told::Metrics(_) => "metrics",
-            Told::Mounted(_) => "mounted",
-            Told::Unmounted(_) => "unmounted",
-            Told::Watch(event) => match event {
+            ServiceEvent::Listening(_) => "listening",
+            ServiceEvent::Http(_) => "http",
+            ServiceEvent::Metrics(_) => "metrics",
+            ServiceEvent::Mounted(_) => "mounted",
+            ServiceEvent::Unmounted(_) => "unmounted",
+            ServiceEvent::Watch(event) => match event {
                 WatchEvent::Watching(_) => "watching",
                 WatchEvent::Skipped { .. } => "skipped",
                 WatchEvent::Lost => "overflow",
@@ -67,7 +67,7 @@ impl Told {
                 WatchEvent::Waits(_) => "waits",
                 WatchEvent::Gone(_) | WatchEvent::Failed(_) => "unwatched",
             },
-            Told::Origin(event) => match event {
+            ServiceEvent::Origin(event) => match event {
                 OriginEvent::Connected { .. } => "connected",
                 OriginEvent::Disconnected { .. } => "disconnected",
                 OriginEvent::Rejected { .. } => "rejected",
@@ -80,7 +80,7 @@ impl Told {
                 OriginEvent::StoreBack => "store-back",
                 OriginEvent::Identity { .. } => "identity",
             },
-            Told::Replica(event) => match event {
+            ServiceEvent::Replica(event) => match event {
                 ReplicaEvent::Connected => "connected",
                 ReplicaEvent::Disconnected { .. } => "disconnected",
                 ReplicaEvent::Refused(_) => "refused",
@@ -89,39 +89,41 @@ impl Told {
                 ReplicaEvent::Lost(_) => "lost",
                 ReplicaEvent::NotRenewed(_) => "not-renewed",
             },
-            Told::Ending => "ending",
-            Told::Stopped => "stopped",
+            ServiceEvent::Ending => "ending",
+            ServiceEvent::Stopped => "stopped",
         }
     }
 
     /// The listening address, if the event contains one.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
-            Told::Listening(address) | Told::Http(address) | Told::Metrics(address) => {
-                Some(*address)
-            }
+            ServiceEvent::Listening(address)
+            | ServiceEvent::Http(address)
+            | ServiceEvent::Metrics(address) => Some(*address),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for ServiceEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Told::Listening(address) => write!(f, "replicas may connect to {address}"),
-            Told::Http(address) => write!(f, "listening on http://{address}"),
-            Told::Metrics(address) => write!(f, "metrics are at http://{address}/.lull/metrics"),
-            Told::Mounted(folder) => write!(f, "the files are in {}", folder.display()),
-            Told::Unmounted(folder) => write!(
+            ServiceEvent::Listening(address) => write!(f, "replicas may connect to {address}"),
+            ServiceEvent::Http(address) => write!(f, "listening on http://{address}"),
+            ServiceEvent::Metrics(address) => {
+                write!(f, "metrics are at http://{address}/.lull/metrics")
+            }
+            ServiceEvent::Mounted(folder) => write!(f, "the files are in {}", folder.display()),
+            ServiceEvent::Unmounted(folder) => write!(
                 f,
-                "somebody has unmounted {}: start again to have the files there",
+                "{} was unmounted by another process: restart the replica to mount it again",
                 folder.display()
             ),
-            Told::Watch(event) => event.fmt(f),
-            Told::Origin(event) => event.fmt(f),
-            Told::Replica(event) => event.fmt(f),
-            Told::Ending => f.write_str("ending"),
-            Told::Stopped => f.write_str("stopped"),
+            ServiceEvent::Watch(event) => event.fmt(f),
+            ServiceEvent::Origin(event) => event.fmt(f),
+            ServiceEvent::Replica(event) => event.fmt(f),
+            ServiceEvent::Ending => f.write_str("ending"),
+            ServiceEvent::Stopped => f.write_str("stopped"),
         }
     }
 }
@@ -133,7 +135,7 @@ pub enum ServiceError {
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     /// The port cannot be listened on.
-    #[error("cannot listen on {address}{}", ways::of_address(source))]
+    #[error("cannot listen on {address}{}", remedies::of_address(source))]
     Listen {
         /// Which.
         address: String,
@@ -255,18 +257,18 @@ impl Daemon for ReplicaDaemon {
 }
 
 /// An interface that is closed before the daemon ends.
-enum Face {
+enum Interface {
     Http(Serving),
     Mount(Mounted),
     Watch(Watched),
 }
 
-impl Face {
+impl Interface {
     async fn close(self) -> Result<(), ServiceError> {
         match self {
-            Face::Http(serving) => serving.close().await,
-            Face::Mount(mounted) => mounted.close().await.map_err(ServiceError::Unmount)?,
-            Face::Watch(watched) => watched.close().await,
+            Interface::Http(serving) => serving.close().await,
+            Interface::Mount(mounted) => mounted.close().await.map_err(ServiceError::Unmount)?,
+            Interface::Watch(watched) => watched.close().await,
         }
         Ok(())
     }
@@ -277,20 +279,20 @@ impl Face {
 async fn attend(
     mut signals: Signals,
     daemon: impl Daemon,
-    faces: Vec<Face>,
+    interfaces: Vec<Interface>,
     failed: impl Future<Output = ServiceError>,
-    tell: &impl Fn(Told),
+    tell: &impl Fn(ServiceEvent),
 ) -> Result<(), ServiceError> {
     let failed = tokio::select! {
         () = signals.next() => None,
         () = daemon.failed() => None,
         why = failed => Some(why),
     };
-    tell(Told::Ending);
+    tell(ServiceEvent::Ending);
     let ending = async {
         let mut closed = Ok(());
-        for face in faces {
-            closed = closed.and(face.close().await);
+        for interface in interfaces {
+            closed = closed.and(interface.close().await);
         }
         daemon.stop().await?;
         closed
@@ -302,7 +304,7 @@ async fn attend(
     if let Some(why) = failed {
         return Err(why);
     }
-    tell(Told::Stopped);
+    tell(ServiceEvent::Stopped);
     Ok(())
 }
 
@@ -319,7 +321,7 @@ async fn listen(address: &str) -> Result<(TcpListener, SocketAddr), ServiceError
 /// If it does not start, or fails.
 pub fn run_origin(
     service: OriginService,
-    tell: impl Fn(Told) + Send + Sync + 'static,
+    tell: impl Fn(ServiceEvent) + Send + Sync + 'static,
 ) -> Result<(), ServiceError> {
     let tell = Arc::new(tell);
     finished(async {
@@ -332,37 +334,38 @@ pub fn run_origin(
         }
         let telling = Arc::clone(&tell);
         let daemon =
-            OriginDaemon::start(daemon, clock, move |event| telling(Told::Origin(event))).await?;
+            OriginDaemon::start(daemon, clock, move |event| telling(ServiceEvent::Origin(event)))
+                .await?;
         let address = daemon.address();
         // A listener on all addresses does not know its external address.
         let known = (!address.ip().is_unspecified()).then(|| address.to_string());
-        let local = OriginFace::open_local(&folder, daemon.handle(), known.clone());
-        let mut faces = vec![Face::Http(local.map_err(ServiceError::Socket)?)];
-        tell(Told::Listening(address));
+        let local = OriginHttp::open_local(&folder, daemon.handle(), known.clone());
+        let mut interfaces = vec![Interface::Http(local.map_err(ServiceError::Socket)?)];
+        tell(ServiceEvent::Listening(address));
         if let Some((http, token)) = http {
             let (listener, address) = listen(&http).await?;
-            let face = OriginFace::open(listener, daemon.handle(), known, &token);
-            faces.push(Face::Http(face));
-            tell(Told::Http(address));
+            let interface = OriginHttp::open(listener, daemon.handle(), known, &token);
+            interfaces.push(Interface::Http(interface));
+            tell(ServiceEvent::Http(address));
         }
         if let Some(watched) = &service.watch {
             let telling = Arc::clone(&tell);
-            let telling = move |event| telling(Told::Watch(event));
+            let telling = move |event| telling(ServiceEvent::Watch(event));
             let options = service.watch_options;
             let watched = Watched::open(watched, &folder, daemon.handle(), options, telling)?;
-            faces.push(Face::Watch(watched));
+            interfaces.push(Interface::Watch(watched));
         }
-        attend(signals, daemon, faces, pending(), &*tell).await
+        attend(signals, daemon, interfaces, pending(), &*tell).await
     })
 }
 
-/// Runs a replica likewise.
+/// Runs a replica.
 ///
 /// # Errors
 /// If it does not start, or fails.
 pub fn run_replica(
     service: ReplicaService,
-    tell: impl Fn(Told) + Send + Sync + 'static,
+    tell: impl Fn(ServiceEvent) + Send + Sync + 'static,
 ) -> Result<(), ServiceError> {
     let tell = Arc::new(tell);
     finished(async {
@@ -374,35 +377,36 @@ pub fn run_replica(
         let ReplicaService { daemon, clock, http, metrics, blocked, .. } = service;
         let folder = daemon.folder.clone();
         let telling = Arc::clone(&tell);
-        let daemon =
-            ReplicaDaemon::start(daemon, clock, move |event| telling(Told::Replica(event)))?;
-        let local = ReplicaFace::open_local(&folder, daemon.handle(), blocked.clone());
-        let mut faces = vec![Face::Http(local.map_err(ServiceError::Socket)?)];
+        let daemon = ReplicaDaemon::start(daemon, clock, move |event| {
+            telling(ServiceEvent::Replica(event))
+        })?;
+        let local = ReplicaHttp::open_local(&folder, daemon.handle(), blocked.clone());
+        let mut interfaces = vec![Interface::Http(local.map_err(ServiceError::Socket)?)];
         let (failing, mut failures) = unbounded_channel();
         if let Some(folder) = service.mount {
             let (telling, place, failing) = (Arc::clone(&tell), folder.clone(), failing.clone());
             let gone = move |ended| match ended {
-                Ended::Unmounted => telling(Told::Unmounted(place.clone())),
+                Ended::Unmounted => telling(ServiceEvent::Unmounted(place.clone())),
                 // If the receiver is gone, the process is ending already.
                 Ended::Failed(why) => drop(failing.send(ServiceError::MountFailed(why))),
             };
             let mounted = Mounted::open(&folder, daemon.handle(), blocked.patience(), gone)?;
-            tell(Told::Mounted(mounted.path()));
-            faces.push(Face::Mount(mounted));
+            tell(ServiceEvent::Mounted(mounted.path()));
+            interfaces.push(Interface::Mount(mounted));
         }
         if let Some(http) = http {
             let (listener, address) = listen(&http).await?;
             let replica = daemon.handle();
-            faces.push(Face::Http(match &metrics {
-                Some(_) => ReplicaFace::open_objects(listener, replica, blocked),
-                None => ReplicaFace::open(listener, replica, blocked),
+            interfaces.push(Interface::Http(match &metrics {
+                Some(_) => ReplicaHttp::open_objects(listener, replica, blocked),
+                None => ReplicaHttp::open(listener, replica, blocked),
             }));
-            tell(Told::Http(address));
+            tell(ServiceEvent::Http(address));
         }
         if let Some(metrics) = metrics {
             let (listener, address) = listen(&metrics).await?;
-            faces.push(Face::Http(ReplicaFace::open_figures(listener, daemon.handle())));
-            tell(Told::Metrics(address));
+            interfaces.push(Interface::Http(ReplicaHttp::open_figures(listener, daemon.handle())));
+            tell(ServiceEvent::Metrics(address));
         }
         let failed = async move {
             // So that it stays open also without a mount.
@@ -412,7 +416,7 @@ pub fn run_replica(
                 None => pending().await,
             }
         };
-        attend(signals, daemon, faces, failed, &*tell).await
+        attend(signals, daemon, interfaces, failed, &*tell).await
     })
 }
 
@@ -447,7 +451,7 @@ mod tests {
     #[tokio::test]
     async fn failed_mount_ends_the_process_with_an_error() {
         let told = Mutex::new(Vec::new());
-        let tell = |event: Told| told.lock().unwrap().push(event.name());
+        let tell = |event: ServiceEvent| told.lock().unwrap().push(event.name());
         let signals = Signals::take().unwrap();
         let failed = async { ServiceError::MountFailed(io::Error::other("on purpose")) };
         let ended = attend(signals, Healthy, Vec::new(), failed, &tell).await;

@@ -29,7 +29,7 @@ pub(crate) fn open(root: &FilePath, path: &FilePath) -> io::Result<File> {
     if opened.starts_with(root) {
         Ok(file)
     } else {
-        Err(io::Error::other("it lies out of the folder"))
+        Err(io::Error::other("it is outside the folder"))
     }
 }
 
@@ -93,14 +93,14 @@ pub(crate) struct Snapshot {
 /// is being written costs no more.
 ///
 /// # Errors
-/// If it can't be read, is no file, or `take` has failed.
+/// If it cannot be read, is not a file, or `take` has failed.
 pub(crate) fn read(
     mut file: File,
     mut take: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<Option<Snapshot>> {
     let before = file.metadata()?;
     if !before.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
     }
     let fingerprint = Fingerprint::of(&before);
     let is_same = |metadata: &fs::Metadata| {
@@ -211,6 +211,6 @@ mod tests {
         fs::rename(root.join("d"), folder.path().join("out")).unwrap();
         std::os::unix::fs::symlink(folder.path().join("out"), root.join("d")).unwrap();
         assert!(fs::read(&file).is_ok());
-        assert_eq!(open(&root, &file).unwrap_err().to_string(), "it lies out of the folder");
+        assert_eq!(open(&root, &file).unwrap_err().to_string(), "it is outside the folder");
     }
 }

@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         let outcome = run(Options { seed, steps, fault: None, storage, ..Options::default() });
         done += outcome.steps;
         reads += outcome.reads;
-        if !outcome.is_fine() {
+        if !outcome.has_no_violation() {
             broken += 1;
             println!("seed {seed}: {:?} {:?}", outcome.violations, outcome.stuck);
         }

@@ -12,7 +12,7 @@
 //! use lull_replication_sim::simulate::{Options, run};
 //!
 //! let outcome = run(Options { seed: 17, steps: 500, ..Options::default() });
-//! assert!(outcome.is_fine(), "{:?} {:?}", outcome.violations, outcome.stuck);
+//! assert!(outcome.has_no_violation(), "{:?} {:?}", outcome.violations, outcome.stuck);
 //! assert!(outcome.reads > 0);
 //! ```
 

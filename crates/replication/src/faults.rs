@@ -1,6 +1,6 @@
 //! Seeded bugs: the checker and the simulation must find each of them.
 //!
-//! Only `Origin::sow` and `Replica::sow` set one. The daemons never call them.
+//! Only `Origin::seed_fault` and `Replica::seed_fault` set one. The daemons never call them.
 
 /// A bug that breaks a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -81,7 +81,7 @@ impl Lanes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::LARGEST_BODY;
+    use crate::types::MAX_BODY_BYTES;
 
     #[test]
     fn body_never_shares_the_lane_of_much_longer_ones() {
@@ -94,7 +94,7 @@ mod tests {
             ((4 << 20) + 1, 2),
             (256 << 20, 2),
             ((256 << 20) + 1, 3),
-            (LARGEST_BODY.0, 3),
+            (MAX_BODY_BYTES.0, 3),
             (u64::MAX, 3),
         ] {
             assert_eq!(lanes.of(Bytes(size)).number(), expected, "{size}");

@@ -50,12 +50,12 @@ use crate::types::{Change, Digest, Incarnation, Position, ReplicaId, Sequence, V
 /// The version of the protocol that this code speaks.
 pub const PROTOCOL: u16 = 9;
 /// Paths in one message, at most.
-pub const MOST_PATHS: usize = 1_000;
+pub const MAX_PATHS: usize = 1_000;
 /// Changes in one message, at most: larger commits go in parts.
-pub const MOST_CHANGES: usize = 1_000;
+pub const MAX_CHANGES: usize = 1_000;
 /// Entries of a leaf in one message, at most: further entries go in further parts. A user who names files may
 /// choose names that all fall into one leaf.
-pub const MOST_ENTRIES: usize = 1_000;
+pub const MAX_ENTRIES: usize = 1_000;
 
 /// The channel that a message takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -288,14 +288,13 @@ pub enum Refusal {
     Ahead(Sequence),
     /// The replica followed another log.
     #[error(
-        "the replica followed another history than the origin's: the origin was restored from an \
-         old backup, or is not the one it was. Restore a newer one, or give the replica an empty \
-         folder"
+        "the histories of replica and origin differ: the origin was restored from an old backup, \
+         or replaced. Restore a newer backup, or give the replica an empty folder"
     )]
     Diverged,
     /// The origin no longer knows whether it is the same log.
     #[error(
-        "the replica was away for longer than the origin remembers, which begins at {0}: give the \
+        "the replica was away for longer than the origin's log, which begins at {0}: give the \
          replica an empty folder"
     )]
     Forgotten(Sequence),
@@ -304,8 +303,8 @@ pub enum Refusal {
     Revoked,
     /// Another replica has joined under this name.
     #[error(
-        "another one has joined under its name: stop this one, or let it join again with a ticket of \
-         another name"
+        "another machine has joined under its name: stop this one, or let it join again with a \
+         ticket of another name"
     )]
     Replaced,
     /// Its certificate was issued by the origin, which no longer knows it.
@@ -378,10 +377,10 @@ without_secrets!(Enrol, Enrolled);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum NotEnrolled {
     /// There is no such ticket, or it was used.
-    #[error("the ticket is not one of this origin's, or was used: ask for a new one")]
+    #[error("the origin does not know this ticket, or it was used: ask for a new one")]
     Ticket,
     /// It was valid once.
-    #[error("the ticket is too old: ask for a new one")]
+    #[error("the ticket has expired: ask for a new one")]
     Expired,
     /// The replica was revoked.
     #[error("the replica was revoked: ask for a new ticket")]

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 /// The longest path in bytes: `PATH_MAX` of Linux without its zero.
-pub const LONGEST_PATH: usize = 4095;
+pub const MAX_PATH_BYTES: usize = 4095;
 /// The longest name within a path in bytes: `NAME_MAX` of Linux.
-pub const LONGEST_NAME: usize = 255;
+pub const MAX_NAME_BYTES: usize = 255;
 /// The first name that is reserved by Lull: a mount shows its snapshots there.
 pub const RESERVED: &str = ".lull";
 
@@ -40,22 +40,22 @@ pub enum PathError {
     #[error("the path has an empty name: write one slash between names, none at the end")]
     EmptyName,
     /// It leaves the tree, or has dots within it.
-    #[error("the path has `.` or `..` in it: write it without")]
+    #[error("the path contains `.` or `..`: write it without")]
     Dots,
     /// No file system has such a name.
-    #[error("the path has a zero byte in it: rename the file")]
+    #[error("the path contains a zero byte: rename the file")]
     Zero,
     /// A name is too long for the file systems of replicas.
-    #[error("a name of the path has over {LONGEST_NAME} bytes: shorten it")]
+    #[error("a name of the path has over {MAX_NAME_BYTES} bytes: shorten it")]
     LongName,
     /// The whole is too long for the file systems of replicas.
-    #[error("the path has over {LONGEST_PATH} bytes: shorten it")]
+    #[error("the path has over {MAX_PATH_BYTES} bytes: shorten it")]
     Long,
     /// A text has an invalid escape.
     #[error("the path has a backslash that escapes nothing: write it as `\\\\`")]
     Escape,
     /// Lull's own folder.
-    #[error("`{RESERVED}` at the root is Lull's own: rename the file")]
+    #[error("`{RESERVED}` at the root is reserved for Lull: rename the file")]
     Reserved,
 }
 
@@ -76,7 +76,7 @@ impl Path {
         if bytes.is_empty() {
             return Err(PathError::Empty);
         }
-        if bytes.len() > LONGEST_PATH {
+        if bytes.len() > MAX_PATH_BYTES {
             return Err(PathError::Long);
         }
         if bytes.starts_with(b"/") {
@@ -89,7 +89,7 @@ impl Path {
             match name {
                 b"" => return Err(PathError::EmptyName),
                 b"." | b".." => return Err(PathError::Dots),
-                _ if name.len() > LONGEST_NAME => return Err(PathError::LongName),
+                _ if name.len() > MAX_NAME_BYTES => return Err(PathError::LongName),
                 _ => {}
             }
         }
@@ -257,8 +257,8 @@ mod tests {
 
     #[test]
     fn path_obeys_the_rules() {
-        let long_name = "n".repeat(LONGEST_NAME + 1);
-        let long = ["d"; LONGEST_PATH].join("/");
+        let long_name = "n".repeat(MAX_NAME_BYTES + 1);
+        let long = ["d"; MAX_PATH_BYTES].join("/");
         for (text, expected) in [
             ("a", None),
             ("a/b.html", None),

@@ -73,10 +73,10 @@ impl fmt::Debug for Digest {
 }
 
 /// The largest body. It bounds the memory that a replica needs for an incoming body: 32 bytes per piece.
-pub const LARGEST_BODY: Bytes = Bytes(16 << 30);
+pub const MAX_BODY_BYTES: Bytes = Bytes(16 << 30);
 
 /// The longest target of a symbolic link, in bytes: `PATH_MAX` of Linux without its zero.
-pub const LONGEST_TARGET: Bytes = Bytes(4_095);
+pub const MAX_TARGET_BYTES: Bytes = Bytes(4_095);
 
 /// The kind of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -208,9 +208,9 @@ impl Content {
     /// Whether such an object is possible: each kind allows only some sizes.
     pub fn is_possible(&self) -> bool {
         match self.metadata.kind {
-            Kind::File => self.size <= LARGEST_BODY,
+            Kind::File => self.size <= MAX_BODY_BYTES,
             Kind::Link => {
-                let is_target = (1..=LONGEST_TARGET.0).contains(&self.size.0);
+                let is_target = (1..=MAX_TARGET_BYTES.0).contains(&self.size.0);
                 is_target && self.metadata.mode == Mode::LINK
             }
             Kind::Folder => self.size.0 == 0 && self.digest == Digest::EMPTY,
@@ -367,7 +367,7 @@ pub struct Payload<P> {
 
 /// The disk has no space. Nothing of the request was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("the disk is full: make room, and it goes on by itself")]
+#[error("the disk is full: free space, then it continues by itself")]
 pub struct DiskFull;
 
 #[cfg(test)]

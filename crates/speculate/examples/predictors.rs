@@ -29,7 +29,7 @@ const BYTES: [f64; 7] = [1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5];
 /// Those of them in the table of changes.
 const SHOWN: [f64; 3] = [5e3, 2e4, 1e5];
 /// The number of printed ranks.
-const TOLD: usize = 12;
+const MAX_LISTED: usize = 12;
 /// The part for training, and the part for the validation slice.
 const THIRD: f64 = 1.0 / 3.0;
 
@@ -52,11 +52,11 @@ fn main() -> ExitCode {
             }
         }
     }
-    tell_choice(&contestants, &logs);
-    tell_changes(&contestants, &logs);
+    print_choice(&contestants, &logs);
+    print_changes(&contestants, &logs);
     if paths.len() == arguments.len() {
         for (name, evaluation) in &logs {
-            tell_later(&contestants, name, evaluation);
+            print_later(&contestants, name, evaluation);
         }
     }
     ExitCode::SUCCESS
@@ -257,7 +257,7 @@ fn three(number: f64) -> String {
 }
 
 /// The best by the validation slices, and the rank of the present default.
-fn tell_choice(contestants: &Contestants, logs: &[(String, Evaluation)]) {
+fn print_choice(contestants: &Contestants, logs: &[(String, Evaluation)]) {
     let slices: Vec<&[Measured]> =
         logs.iter().map(|(_, log)| &log.slices[0][..contestants.candidates]).collect();
     let ranked = ranking(&slices, is_baseline, &BYTES);
@@ -266,7 +266,7 @@ fn tell_choice(contestants: &Contestants, logs: &[(String, Evaluation)]) {
     head("", ["predictor", "short by", "over the best baseline"].map(str::to_owned));
     for (rank, (name, standing)) in ranked.iter().enumerate() {
         let is_default = name == default;
-        if rank < TOLD || is_default {
+        if rank < MAX_LISTED || is_default {
             let name = if is_default { format!("{name} (default)") } else { (*name).to_owned() };
             let (short, ratio) = (three(standing.shortfall), three(standing.ratio));
             row([(rank + 1).to_string(), name, short, ratio]);
@@ -275,7 +275,7 @@ fn tell_choice(contestants: &Contestants, logs: &[(String, Evaluation)]) {
 }
 
 /// The benefit of each rule of the default, on the validation slices.
-fn tell_changes(contestants: &Contestants, logs: &[(String, Evaluation)]) {
+fn print_changes(contestants: &Contestants, logs: &[(String, Evaluation)]) {
     println!("\none rule of the default changed at a time, on the validation slices");
     for (name, log) in logs {
         println!("{name}: {} pages", log.slices[0].first().map_or(0, |one| one.pages));
@@ -302,7 +302,7 @@ fn tell_changes(contestants: &Contestants, logs: &[(String, Evaluation)]) {
 }
 
 /// The result on the later part of a log.
-fn tell_later(contestants: &Contestants, log: &str, evaluation: &Evaluation) {
+fn print_later(contestants: &Contestants, log: &str, evaluation: &Evaluation) {
     let (slice, bootstrap) = (&evaluation.slices[1], &evaluation.bootstraps[1]);
     let Some(first) = slice.first() else { return };
     println!("\n{log}, later part: {} pages, {} requests", first.pages, first.requests);

@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// The address in a word: without its port, its brackets and its zone. An IPv4 address in IPv6 form is the
 /// IPv4 address, so that one client has one address. None if the word is not an address.
 pub(crate) fn parse(word: &str) -> Option<IpAddr> {
-    // Most words of a log are no addresses, and have another first character.
+    // Most words of a log are not addresses, and have another first character.
     if !matches!(word.as_bytes().first()?, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F' | b':' | b'[') {
         return None;
     }

@@ -47,7 +47,7 @@ struct Flow<C> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Happening {
+enum PipeEvent {
     /// The packet at the head of the queue has been sent over the bottleneck.
     Departure,
     /// Flow and number of the packet.
@@ -68,7 +68,7 @@ pub struct Pipe<C> {
     /// Flow and number of each packet; the first one is being sent.
     queue: VecDeque<(usize, u64)>,
     flows: Vec<Flow<C>>,
-    happenings: BinaryHeap<Reverse<(Timestamp, u64, Happening)>>,
+    happenings: BinaryHeap<Reverse<(Timestamp, u64, PipeEvent)>>,
     next_happening: u64,
     /// Integral of the queue over time, in packet-nanoseconds.
     queued: u128,
@@ -111,7 +111,7 @@ impl<C: Controller> Pipe<C> {
             timeout: Timestamp::FAR_FUTURE,
             wake: self.now,
         });
-        self.at(self.now, Happening::Wake(id));
+        self.at(self.now, PipeEvent::Wake(id));
         id
     }
 
@@ -124,14 +124,14 @@ impl<C: Controller> Pipe<C> {
             self.happenings.pop();
             self.now = when;
             match happening {
-                Happening::Departure => self.depart(),
-                Happening::Acknowledgement(id, number) => self.acknowledge(id, number),
+                PipeEvent::Departure => self.depart(),
+                PipeEvent::Acknowledgement(id, number) => self.acknowledge(id, number),
                 // The others were replaced by an earlier one.
-                Happening::Wake(id) if self.flows[id].wake == when => {
+                PipeEvent::Wake(id) if self.flows[id].wake == when => {
                     self.flows[id].wake = Timestamp::FAR_FUTURE;
                     self.wake(id);
                 }
-                Happening::Wake(_) => {}
+                PipeEvent::Wake(_) => {}
             }
         }
         self.now = end;
@@ -167,7 +167,7 @@ impl<C: Controller> Pipe<C> {
         mean
     }
 
-    fn at(&mut self, when: Timestamp, happening: Happening) {
+    fn at(&mut self, when: Timestamp, happening: PipeEvent) {
         self.happenings.push(Reverse((when, self.next_happening, happening)));
         self.next_happening += 1;
     }
@@ -181,9 +181,9 @@ impl<C: Controller> Pipe<C> {
     fn depart(&mut self) {
         self.count_queue();
         let (id, number) = self.queue.pop_front().expect("a packet was being sent");
-        self.at(self.now + self.delay + self.delay, Happening::Acknowledgement(id, number));
+        self.at(self.now + self.delay + self.delay, PipeEvent::Acknowledgement(id, number));
         if !self.queue.is_empty() {
-            self.at(self.now + self.service, Happening::Departure);
+            self.at(self.now + self.service, PipeEvent::Departure);
         }
     }
 
@@ -192,7 +192,7 @@ impl<C: Controller> Pipe<C> {
         if self.queue.len() < self.buffer {
             self.queue.push_back((id, number));
             if self.queue.len() == 1 {
-                self.at(self.now + self.service, Happening::Departure);
+                self.at(self.now + self.service, PipeEvent::Departure);
             }
         }
     }
@@ -254,7 +254,7 @@ impl<C: Controller> Pipe<C> {
         let next = if is_paced { flow.next_send.min(flow.timeout) } else { flow.timeout };
         if next < flow.wake {
             flow.wake = next;
-            self.at(next, Happening::Wake(id));
+            self.at(next, PipeEvent::Wake(id));
         }
     }
 

@@ -122,7 +122,7 @@ impl SharedHistory {
     }
 
     /// An event that changes which connections are on which path, or the foreground there.
-    fn roster(&mut self) -> SharedEvent {
+    fn membership_event(&mut self) -> SharedEvent {
         let connection = self.random.below(self.connections.len() as u32) as usize;
         let path = self.random.below(PATHS as u32) as usize;
         let kind = match self.random.below(10) {
@@ -149,7 +149,7 @@ impl Iterator for SharedHistory {
 
     fn next(&mut self) -> Option<SharedEvent> {
         if self.random.one_in(50) {
-            return Some(self.roster());
+            return Some(self.membership_event());
         }
         let connection = self.earliest();
         let line = &mut self.connections[connection];

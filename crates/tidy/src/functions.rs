@@ -6,9 +6,9 @@ use crate::rust::Source;
 use crate::{Finding, Tree, ratchet};
 
 /// The longest function, in lines from `fn` to its closing brace.
-const LONGEST: usize = 70;
+const MAX_LINES: usize = 70;
 
-/// Functions of more than [`LONGEST`] lines, and exceptions for functions that are now short.
+/// Functions of more than [`MAX_LINES`] lines, and exceptions for functions that are now short.
 pub(crate) fn long_functions(tree: &Tree) -> Vec<Finding> {
     let allowed = ratchet::list(tree, "long_functions");
     let mut findings = Vec::new();
@@ -16,13 +16,13 @@ pub(crate) fn long_functions(tree: &Tree) -> Vec<Finding> {
     for (path, text) in tree.under("", ".rs").filter(|(path, _)| !is_test(path)) {
         let source = Source::parse(text).map(Source::without_tests);
         let functions = source.map(|source| source.functions()).unwrap_or_default();
-        for function in functions.into_iter().filter(|function| function.lines > LONGEST) {
+        for function in functions.into_iter().filter(|function| function.lines > MAX_LINES) {
             let name = format!("{path}:{}", function.name);
             if allowed.contains(&name) {
                 used.push(name);
             } else {
                 let what = format!(
-                    "`{}` has {} lines: split it, at most {LONGEST} are allowed",
+                    "`{}` has {} lines: split it, at most {MAX_LINES} are allowed",
                     function.name, function.lines
                 );
                 findings.push(Finding::at(path, function.line, what));
@@ -52,15 +52,15 @@ mod tests {
 
     #[test]
     fn long_function_is_found() {
-        assert_eq!(found(LONGEST, ""), []);
-        let findings = found(LONGEST + 1, "");
+        assert_eq!(found(MAX_LINES, ""), []);
+        let findings = found(MAX_LINES + 1, "");
         assert_eq!((findings.len(), findings[0].line), (1, Some(2)), "{findings:?}");
         assert!(findings[0].what.contains("71 lines"), "{}", findings[0]);
     }
 
     #[test]
     fn long_test_is_fine() {
-        let long = format!("fn f() {{\n{}}}\n", "    g();\n".repeat(LONGEST));
+        let long = format!("fn f() {{\n{}}}\n", "    g();\n".repeat(MAX_LINES));
         let module = format!("#[cfg(test)]\nmod tests {{ {long} }}");
         let tree = made_up(&[
             ("crates/a/src/lib.rs", &module),
@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn exception_holds_while_function_is_long() {
-        assert_eq!(found(LONGEST + 1, "'crates/a/src/lib.rs:f'"), []);
-        let findings = found(LONGEST, "'crates/a/src/lib.rs:f'");
+        assert_eq!(found(MAX_LINES + 1, "'crates/a/src/lib.rs:f'"), []);
+        let findings = found(MAX_LINES, "'crates/a/src/lib.rs:f'");
         assert_eq!((findings.len(), findings[0].path.as_str()), (1, ratchet::PATH));
     }
 }

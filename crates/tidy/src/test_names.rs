@@ -3,15 +3,15 @@
 use crate::{Finding, Tree};
 
 /// The longest name of a test.
-const LONGEST: usize = 60;
+const MAX_LENGTH: usize = 60;
 
 /// Test names that are too long.
 pub(crate) fn long_names(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.under("crates/", ".rs") {
-        for name in test_names(text).into_iter().filter(|name| name.len() > LONGEST) {
+        for name in test_names(text).into_iter().filter(|name| name.len() > MAX_LENGTH) {
             let what = format!(
-                "`{name}` has {} characters: shorten it to subject, behaviour and condition, {LONGEST} at most",
+                "`{name}` has {} characters: shorten it to subject, behaviour and condition, {MAX_LENGTH} at most",
                 name.len()
             );
             findings.push(Finding::in_file(path, what));
@@ -62,6 +62,6 @@ mod tests {
             let text = format!("#[test]\nfn {}() {{}}\n", "x".repeat(length));
             long_names(&made_up(&[("crates/a/src/lib.rs", &text)])).len()
         };
-        assert_eq!((found(LONGEST), found(LONGEST + 1)), (0, 1));
+        assert_eq!((found(MAX_LENGTH), found(MAX_LENGTH + 1)), (0, 1));
     }
 }

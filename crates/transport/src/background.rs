@@ -28,7 +28,7 @@ struct ClosingGuard(Option<Guard>);
 impl Drop for ClosingGuard {
     fn drop(&mut self) {
         if let Some(guard) = &self.0 {
-            guard.keep_for_the_rest();
+            guard.linger();
         }
     }
 }

@@ -44,13 +44,13 @@ struct Progress {
 }
 
 impl Progress {
-    /// Whether nothing was delivered for [`LONGEST_STANDSTILL`]: the other end has gone silently, or does not
+    /// Whether nothing was delivered for [`MAX_STANDSTILL`]: the other end has gone silently, or does not
     /// read. From then on, the kernel's rules for closed sockets apply.
     fn has_ended(&mut self, now: Timestamp, delivered: u32) -> bool {
         if self.delivered != delivered {
             *self = Progress { delivered, since: now };
         }
-        now.saturating_since(self.since) >= LONGEST_STANDSTILL
+        now.saturating_since(self.since) >= MAX_STANDSTILL
     }
 }
 
@@ -116,7 +116,7 @@ const TOGETHER: Duration = Duration::from_millis(1);
 
 /// How long a descriptor is kept for the remaining data while nothing is delivered: TCP's longest wait before
 /// a retransmission (TCP_RTO_MAX of Linux).
-const LONGEST_STANDSTILL: Duration = Duration::from_secs(120);
+const MAX_STANDSTILL: Duration = Duration::from_secs(120);
 
 static SCHEDULE: Mutex<Schedule> = Mutex::new(Schedule::EMPTY);
 static CHANGED: Condvar = Condvar::new();
@@ -180,9 +180,9 @@ impl Control {
 
     /// Keeps the socket under control until its data is sent, or makes no progress: for an application that
     /// closes it now.
-    pub(crate) fn keep_for_the_rest(self: &Arc<Self>) {
+    pub(crate) fn linger(self: &Arc<Self>) {
         if let Ok(info) = TcpInfo::of(self.socket.as_fd())
-            && has_rest(&info)
+            && has_unsent(&info)
         {
             let progress = Progress { delivered: info.delivered, since: now() };
             *lock(&self.rest) = Some(Rest { _control: Arc::clone(self), progress });
@@ -204,12 +204,12 @@ impl Control {
             set_rate(self.socket.as_fd(), rate.bytes_per_second().min(self.most))?;
         }
         lock(&self.rest)
-            .take_if(|rest| !has_rest(&info) || rest.progress.has_ended(now, info.delivered));
+            .take_if(|rest| !has_unsent(&info) || rest.progress.has_ended(now, info.delivered));
         Ok(Some(nice.poll_timeout()))
     }
 }
 
-fn has_rest(info: &TcpInfo) -> bool {
+fn has_unsent(info: &TcpInfo) -> bool {
     info.phase != Phase::Closed && !info.is_idle()
 }
 

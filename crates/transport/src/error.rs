@@ -9,12 +9,12 @@ use nix::errno::Errno;
 #[non_exhaustive]
 pub enum Error {
     /// Only TCP has a congestion control.
-    #[error("this socket is no TCP socket: only TCP connections can be made background ones")]
+    #[error("this is not a TCP socket: only TCP connections can be in the background")]
     NotTcp,
     /// The required carrier does not exist on this machine, or this process may not use it.
     #[error(
-        "the kernel does not give congestion control '{name}' to this socket ({source}): \
-         load it with 'lull kernel load', without --restrict, or let the user-space carrier do it"
+        "the kernel does not allow congestion control '{name}' for this socket ({source}): load \
+         it with 'lull kernel load', without --restrict, or use the user-space carrier"
     )]
     NoKernelCarrier {
         /// The congestion control.
@@ -25,7 +25,7 @@ pub enum Error {
     /// The kernel reported that it had set a congestion control, but another one runs.
     #[error(
         "this socket runs '{runs}' although '{name}' was set, as under 'lull exec --cc {runs}', \
-         which decides for its program: leave it to that, or let the user-space carrier do it"
+         which sets it for the program: keep that, or use the user-space carrier"
     )]
     Overruled {
         /// The requested congestion control.
@@ -35,12 +35,12 @@ pub enum Error {
     },
     /// The kernel paces no socket of this kind, so the user-space carrier cannot, either.
     #[error(
-        "the kernel does not limit the pace of this socket ({0}), which is probably one of MPTCP: \
-         take plain TCP, or give it the kernel's carrier by 'lull kernel load'"
+        "the kernel does not pace this socket ({0}), which is probably an MPTCP socket: use plain \
+         TCP, or the kernel carrier ('lull kernel load')"
     )]
     NoPacing(io::Error),
     /// An impossible name of a congestion control.
-    #[error("'{name}' is not a name of a congestion control: use 1 to 15 characters")]
+    #[error("'{name}' is not the name of a congestion control: use 1 to 15 characters")]
     BadName {
         /// The requested name.
         name: String,

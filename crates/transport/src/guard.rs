@@ -112,9 +112,9 @@ impl Guard {
     }
 
     /// For an application that closes its socket now.
-    pub(crate) fn keep_for_the_rest(&self) {
+    pub(crate) fn linger(&self) {
         if let Some(control) = &self.control {
-            control.keep_for_the_rest();
+            control.linger();
         }
     }
 }

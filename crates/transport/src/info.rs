@@ -85,7 +85,7 @@ impl TcpInfo {
                 _ => Error::system("read TCP_INFO")(error),
             }
         })?;
-        if !sys::tells_delivered(length) {
+        if !sys::has_delivered_count(length) {
             return Err(Error::OldKernel);
         }
         Ok(TcpInfo {

@@ -19,7 +19,7 @@ use crate::user_space::UserSpaceNice;
 /// The congestion control under the user-space carrier: it reacts to losses, and every user may choose it.
 const UNDERLYING: &str = "reno";
 /// The longest name of a congestion control: the kernel's TCP_CA_NAME_MAX less the final zero.
-const LONGEST_NAME: usize = 15;
+const MAX_NAME_BYTES: usize = 15;
 
 /// The requested class of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -194,7 +194,8 @@ impl Options {
     /// Chooses the carrier and sets its congestion control.
     fn choose(&self, socket: BorrowedFd<'_>) -> Result<Carrier> {
         let names = self.names();
-        if let Some(name) = names.iter().find(|name| name.is_empty() || name.len() > LONGEST_NAME) {
+        if let Some(name) = names.iter().find(|name| name.is_empty() || name.len() > MAX_NAME_BYTES)
+        {
             return Err(Error::BadName { name: (*name).to_owned() });
         }
         if self.carrier != Some(Carrier::UserSpace) {

@@ -49,7 +49,7 @@ pub(crate) fn io_priority() -> io::Result<u32> {
 
 /// Whether this many bytes of `TCP_INFO` include the count of delivered packets (Linux
 /// 4.18), the newest field that the controller requires.
-pub(crate) fn tells_delivered(length: usize) -> bool {
+pub(crate) fn has_delivered_count(length: usize) -> bool {
     length >= offset_of!(libc::tcp_info, tcpi_delivered) + size_of::<u32>()
 }
 

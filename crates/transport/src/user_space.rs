@@ -11,11 +11,11 @@ use crate::recover::mean_rtt_micros;
 
 /// Samples of the connection in a round-trip time. The paper counts packets (Nice §2.2); several samples
 /// replace them: f of a round's packets is judged by the mean of each quarter.
-const LOOKS_PER_ROUND: u32 = 4;
+const SAMPLES_PER_ROUND: u32 = 4;
 /// The shortest time between two samples: possible for a thread with some hundred sockets.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(5);
+const MIN_INTERVAL: Duration = Duration::from_millis(5);
 /// The longest time between two samples of a silent connection.
-const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_INTERVAL: Duration = Duration::from_secs(1);
 /// The assumed round-trip time of a connection before its first measurement.
 const UNKNOWN_RTT_MICROS: u32 = 100_000;
 /// The payload of a packet before the handshake has negotiated one: Ethernet's 1500 bytes less headers and
@@ -24,9 +24,9 @@ const UNKNOWN_PACKET_BYTES: u32 = 1448;
 /// Two packets are sent at least this often, for any window. The queue discipline fq does the pacing, and
 /// drops packets that are due more than ten seconds later (its horizon). It matters for round-trip times
 /// above 93 ms, of which the 96 of Nice §2.3 take longer.
-const LONGEST_PAUSE_SECONDS: u64 = 9;
+const MAX_PAUSE_SECONDS: u64 = 9;
 /// The largest factor of a window in a round below a packet (docs/algorithm.md, *gentle*).
-const MOST_STEP: u64 = 4;
+const MAX_STEP: u64 = 4;
 /// Stored samples, which separate rounds.
 const REMEMBERED: usize = 32;
 
@@ -197,7 +197,7 @@ impl UserSpaceNice {
     /// The count of delivered packets when the packets acknowledged now were sent.
     fn delivered_before(&self, now: Timestamp, rtt_micros: u32, delivered: u32) -> u32 {
         // Half the distance of two samples, so that a round is not late by a whole one.
-        let rtt = rtt_micros - rtt_micros / (2 * LOOKS_PER_ROUND);
+        let rtt = rtt_micros - rtt_micros / (2 * SAMPLES_PER_ROUND);
         let sent = now.as_micros().saturating_sub(u64::from(rtt));
         let before = |past: &&(Timestamp, u32)| past.0.as_micros() <= sent;
         let found = self.past.iter().rev().find(before).or(self.past.front());
@@ -218,9 +218,9 @@ impl UserSpaceNice {
         } else {
             self.rate
         };
-        let interval = Duration::from_micros(u64::from(srtt / LOOKS_PER_ROUND));
-        let interval = (interval * (1 << self.pauses.min(16))).max(SHORTEST_INTERVAL);
-        self.due = now + interval.min(LONGEST_INTERVAL);
+        let interval = Duration::from_micros(u64::from(srtt / SAMPLES_PER_ROUND));
+        let interval = (interval * (1 << self.pauses.min(16))).max(MIN_INTERVAL);
+        self.due = now + interval.min(MAX_INTERVAL);
     }
 
     /// The round-trip time for pacing.
@@ -242,7 +242,7 @@ impl UserSpaceNice {
     /// round trips. So while a pair is in flight, the limit allows for any result, and the actual result is
     /// set as soon as it is known. Below one packet the pause after the pair delays the next one until then.
     fn most_after_a_pair(&self, packet_bytes: u32, rtt_micros: u32) -> Rate {
-        let window = Window::from_raw(self.nice.window().raw() * MOST_STEP).min(Window::TWO);
+        let window = Window::from_raw(self.nice.window().raw() * MAX_STEP).min(Window::TWO);
         let shortest = match self.nice.min_rtt_micros() {
             0 => rtt_micros,
             least => least.min(rtt_micros),
@@ -312,7 +312,7 @@ fn is_limited_by_pace(last: &TcpInfo, info: &TcpInfo) -> bool {
     let waited = info.receiver_limited_micros.saturating_sub(last.receiver_limited_micros);
     info.unsent_bytes > 0
         && info.unacked < info.cwnd
-        && waited <= u64::from(info.srtt_micros / LOOKS_PER_ROUND / 2)
+        && waited <= u64::from(info.srtt_micros / SAMPLES_PER_ROUND / 2)
 }
 
 /// Window over round-trip time: Nice §2.3's pair each 2/W round trips, and for larger windows the pacing that
@@ -321,7 +321,7 @@ fn pace(window: Window, packet_bytes: u32, srtt_micros: u32) -> Rate {
     // The largest window has 36 bits, a packet 16, a million 20.
     let bytes = u128::from(window.raw()) * u128::from(packet_bytes) * 1_000_000;
     let rate = (bytes / u128::from(srtt_micros.max(1))) >> Window::SHIFT;
-    let floor = (2 * u64::from(packet_bytes)).div_ceil(LONGEST_PAUSE_SECONDS);
+    let floor = (2 * u64::from(packet_bytes)).div_ceil(MAX_PAUSE_SECONDS);
     Rate::from_bytes_per_second(u64::try_from(rate).unwrap_or(u64::MAX / 8).max(floor).max(1))
 }
 

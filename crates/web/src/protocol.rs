@@ -19,29 +19,29 @@ pub const LEAD_PATH: &str = "/.lull/to";
 /// The URL of the service worker's script.
 pub const WORKER_PATH: &str = "/.lull/worker.js";
 /// Longer messages are not read.
-pub const LONGEST_MESSAGE: usize = 80 * 1024;
+pub const MAX_MESSAGE_BYTES: usize = 80 * 1024;
 
 /// Paths and URLs in messages are not longer; `lull-speculate` keeps no longer ones.
-const LONGEST_PATH: usize = 1024;
+const MAX_PATH_BYTES: usize = 1024;
 /// Entries of a list in a message, and so the files hinted on one page.
-pub const MOST_ENTRIES: usize = 64;
+pub const MAX_ENTRIES: usize = 64;
 /// The maximum time of a page, in milliseconds.
-const LONGEST_TIME_MILLIS: f64 = 3_600_000.0;
+const MAX_TIME_MILLIS: f64 = 3_600_000.0;
 /// SSR §5.2.2: a list is worth one document. A browser sends six requests at a time.
-pub const MOST_HINTS: usize = 32;
+pub const MAX_HINTS: usize = 32;
 
 /// Copies that the service worker keeps (`MOST` in `script/worker.js`), so at most this many are hinted on
 /// one page.
-pub const MOST_COPIES: usize = 16;
+pub const MAX_COPIES: usize = 16;
 
 /// Why a message is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum Rejected {
     /// Too long.
-    #[error("the message is {0} bytes long, {LONGEST_MESSAGE} are read")]
+    #[error("the message has {0} bytes, at most {MAX_MESSAGE_BYTES} are allowed")]
     TooLong(usize),
     /// The JSON is invalid.
-    #[error("the message is not as docs/web-protocol.md has it: {0}")]
+    #[error("the message does not conform to docs/web-protocol.md: {0}")]
     Json(#[from] serde_json::Error),
     /// Of another version.
     #[error("the message is of version {0}, not {VERSION}")]
@@ -180,7 +180,7 @@ pub enum NavigationKind {
 }
 
 fn read<'a, T: Deserialize<'a>>(message: &'a [u8]) -> Result<T, Rejected> {
-    if message.len() > LONGEST_MESSAGE {
+    if message.len() > MAX_MESSAGE_BYTES {
         return Err(Rejected::TooLong(message.len()));
     }
     Ok(serde_json::from_slice(message)?)
@@ -197,7 +197,7 @@ fn check_version(v: u8) -> Result<(), Rejected> {
 /// A path in a browser's form: in ASCII, with `%`.
 fn is_path(path: &str) -> bool {
     path.starts_with('/')
-        && path.len() <= LONGEST_PATH
+        && path.len() <= MAX_PATH_BYTES
         && path.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
@@ -208,7 +208,7 @@ fn path_of(url: &str) -> Option<&str> {
 }
 
 fn is_time(millis: f64) -> bool {
-    (0.0..=LONGEST_TIME_MILLIS).contains(&millis)
+    (0.0..=MAX_TIME_MILLIS).contains(&millis)
 }
 
 impl HintsRequest {
@@ -220,9 +220,9 @@ impl HintsRequest {
         let mut request: Self = read(message)?;
         check_version(request.v)?;
         check(is_path(&request.page), "page")?;
-        check(request.had.len() <= MOST_ENTRIES, "had")?;
+        check(request.had.len() <= MAX_ENTRIES, "had")?;
         check(request.had.iter().all(|url| is_path(url)), "had")?;
-        check(request.used.len() <= MOST_ENTRIES, "used")?;
+        check(request.used.len() <= MAX_ENTRIES, "used")?;
         // Those of other sites are complete URLs.
         request.used.retain(|url| is_path(url));
         Ok(request)
@@ -232,7 +232,7 @@ impl HintsRequest {
 impl HintsReply {
     /// A list. Hints beyond the 32nd are dropped.
     pub fn new(mark: String, mut hints: Vec<Hint>, wait: Option<Duration>) -> Self {
-        hints.truncate(MOST_HINTS);
+        hints.truncate(MAX_HINTS);
         let wait = wait.map(|wait| wait.as_secs_f64());
         HintsReply { v: VERSION, mark, hints, wait, rules: false }
     }
@@ -326,7 +326,7 @@ mod tests {
                 with("/a", 0).replace("\"v\":1", "\"v\":2"),
                 Some("the message is of version 2, not 1"),
             ),
-            (" ".repeat(81 * 1024), Some("the message is 82944 bytes long, 81920 are read")),
+            (" ".repeat(81 * 1024), Some("the message has 82944 bytes, at most 81920 are allowed")),
         ] {
             let found = HintsRequest::decode(message.as_bytes()).err().map(|why| why.to_string());
             assert_eq!(found.as_deref(), why);
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn name_and_paint_of_a_report_are_dropped_beyond_limits() {
-        let long = format!("https://a.example/{}", "b".repeat(LONGEST_PATH));
+        let long = format!("https://a.example/{}", "b".repeat(MAX_PATH_BYTES));
         for (name, lcp, came_as, has_lcp) in [
             ("https://a.example/b?c", "5", "/b?c", true),
             ("https://a.example/b", "1e9", "/b", false),

@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn worker_keeps_as_many_copies_as_hints_list() {
-        let kept = format!("const MOST = {};", crate::protocol::MOST_COPIES);
+        let kept = format!("const MOST = {};", crate::protocol::MAX_COPIES);
         assert!(include_str!("../script/worker.js").contains(&kept), "{kept}");
     }
 

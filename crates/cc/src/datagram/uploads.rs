@@ -16,12 +16,12 @@ const PROBE_PART: u64 = 100;
 /// Probes in a round-trip time.
 const PROBES_PER_RTT: u64 = 4;
 /// The shortest and the longest time between probes while the uploads use the path.
-const SHORTEST_INTERVAL_MICROS: u64 = 5_000;
-const LONGEST_INTERVAL_MICROS: u64 = 200_000;
+const MIN_INTERVAL_MICROS: u64 = 5_000;
+const MAX_INTERVAL_MICROS: u64 = 200_000;
 /// Between probes until the first is answered.
 const FIRST_INTERVAL_MICROS: u64 = 100_000;
 /// A probe is given up after this time, or four round-trip times if that is longer.
-const LEAST_TIMEOUT_MICROS: u64 = 1_000_000;
+const MIN_TIMEOUT_MICROS: u64 = 1_000_000;
 /// Without traffic for so long, no probes are sent.
 const IDLE_MICROS: u64 = 1_000_000;
 /// Without an answer for so long, what earlier probes have shown is forgotten.
@@ -32,10 +32,10 @@ const SLACK_PACKETS: u64 = 2;
 /// time.
 const START_PACKETS: u64 = 16;
 /// Bounds of the delay that ends slow start.
-const HYSTART_LEAST_MICROS: u32 = 4_000;
-const HYSTART_MOST_MICROS: u32 = 16_000;
+const HYSTART_MIN_MICROS: u32 = 4_000;
+const HYSTART_MAX_MICROS: u32 = 16_000;
 /// Probes that wait for an answer, at most.
-const MOST_PROBES: usize = 64;
+const MAX_PROBES: usize = 64;
 /// A round-trip time this much above the lowest one, and by this part of it, shows a queue.
 const QUEUE_MICROS: u32 = 500;
 const QUEUE_PART: u32 = 16;
@@ -169,7 +169,7 @@ impl Uploads {
         if self.waiting == 0 {
             self.waiting = micros;
         }
-        if self.probes.len() == MOST_PROBES {
+        if self.probes.len() == MAX_PROBES {
             self.probes.pop_front();
         }
         self.probes.push_back(Probe {
@@ -183,7 +183,7 @@ impl Uploads {
 
     /// Gives up probes when none has been answered for too long.
     fn expire(&mut self, now: Timestamp) {
-        let timeout = LEAST_TIMEOUT_MICROS.max(4 * u64::from(self.last_rtt));
+        let timeout = MIN_TIMEOUT_MICROS.max(4 * u64::from(self.last_rtt));
         let micros = now.as_micros();
         if self.waiting == 0 || micros < self.waiting + timeout {
             return;
@@ -214,7 +214,7 @@ impl Uploads {
         let rate = self.path.capacity() * PACKET_BYTES;
         let cheap = (PROBE_BYTES * PROBE_PART * 1_000_000).checked_div(rate).unwrap_or(0);
         let quick = u64::from(self.path.min_rtt_micros()) / PROBES_PER_RTT;
-        quick.max(cheap).clamp(SHORTEST_INTERVAL_MICROS, LONGEST_INTERVAL_MICROS)
+        quick.max(cheap).clamp(MIN_INTERVAL_MICROS, MAX_INTERVAL_MICROS)
     }
 
     /// The rate in bytes per second.
@@ -232,7 +232,7 @@ impl Uploads {
         let pacing = self.member.pacing(self.last_rtt, PACKET_BYTES as u32);
         let rate = pacing.map_or(0, |pacing| pacing.rate.bytes_per_second());
         let pause = (2 * PACKET_BYTES * 1_000_000).checked_div(rate).unwrap_or(0);
-        pause.clamp(SHORTEST_INTERVAL_MICROS, LEAST_TIMEOUT_MICROS)
+        pause.clamp(MIN_INTERVAL_MICROS, MIN_TIMEOUT_MICROS)
     }
 
     /// A probe was echoed after `rtt_micros`. Unknown numbers are ignored.
@@ -283,7 +283,7 @@ impl Uploads {
     /// to end while the rate doubles.
     fn is_late(&self, rtt: u32) -> bool {
         let min = self.path.min_rtt_micros();
-        min > 0 && rtt > min + (min / 8).clamp(HYSTART_LEAST_MICROS, HYSTART_MOST_MICROS)
+        min > 0 && rtt > min + (min / 8).clamp(HYSTART_MIN_MICROS, HYSTART_MAX_MICROS)
     }
 
     /// Packets that have passed and are not known to be delivered.

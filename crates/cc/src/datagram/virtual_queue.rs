@@ -5,7 +5,7 @@ use crate::{Bytes, Timestamp};
 /// The level of a queue is kept in bytes times a microsecond's part of a second, so that no division is needed.
 const MICROS: u64 = 1_000_000;
 /// The longest time that the queue drains for at once. It keeps the product with the rate below 64 bits.
-const LONGEST_DRAIN_MICROS: u64 = MICROS;
+const MAX_DRAIN_MICROS: u64 = MICROS;
 /// Rates above this are cut: 2^34 bytes per second.
 const RATE_LIMIT: u64 = 1 << 34;
 /// Numbers of bytes above this are cut.
@@ -97,7 +97,7 @@ impl VirtualQueue {
     }
 
     fn drain(&mut self, now: u64, rate: u64) {
-        let elapsed = now.saturating_sub(self.updated).min(LONGEST_DRAIN_MICROS);
+        let elapsed = now.saturating_sub(self.updated).min(MAX_DRAIN_MICROS);
         self.level = self.level.saturating_sub(rate * elapsed);
         self.updated = self.updated.max(now);
     }
@@ -110,7 +110,7 @@ impl VirtualQueue {
         }
         self.corrected = allowance.written;
         let held = self.passed.saturating_sub(delivered).min(BYTES_LIMIT) * MICROS;
-        let elapsed = now.saturating_sub(allowance.written).min(LONGEST_DRAIN_MICROS);
+        let elapsed = now.saturating_sub(allowance.written).min(MAX_DRAIN_MICROS);
         self.level = held.saturating_sub(rate * elapsed);
     }
 

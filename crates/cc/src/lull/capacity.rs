@@ -55,7 +55,7 @@ pub(super) struct Capacity {
     /// The last measurement and the one under way.
     last: Count,
     measured: Count,
-    /// What may become the peak, and its rounds.
+    /// The candidate for the peak, and its rounds.
     long: Count,
     long_rounds: u32,
 }
@@ -66,7 +66,7 @@ impl Capacity {
         self.packets += u64::from(packets);
     }
 
-    /// The connection that measures is another one, or begins again. What was counted is of no use.
+    /// The connection that measures is another one, or begins again. The counts are useless.
     pub(super) fn restart(&mut self) {
         self.round_start = 0;
     }

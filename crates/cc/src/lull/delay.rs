@@ -1,16 +1,16 @@
-//! What round-trip times say about a path: its length, its jitter, its queue.
+//! The information in the round-trip times of a path: its length, its jitter, its queue.
 
 use super::jitter::Jitter;
 
 /// How long the lowest value is remembered, in microseconds: it counts from one to two times as long.
 const MEMORY_MICROS: u64 = 100_000_000;
-/// Jitter beyond this and beyond the round-trip time is no jitter.
-const MOST_NOISE_MICROS: u32 = 20_000;
+/// Larger variations, also above the round-trip time, do not count as jitter.
+const MAX_NOISE_MICROS: u32 = 20_000;
 /// In a shallow buffer the background yields to this part of a full queue: what others add until
 /// it has left must still fit.
 const SHALLOW_TRIGGER: u32 = 3;
 /// More independent samples of a round than this count as so many.
-const MOST_SAMPLES: u64 = 16;
+const MAX_SAMPLES: u64 = 16;
 /// The part of a full queue that jitter can be.
 const FULL_QUEUE_PART: u32 = 8;
 /// Round-trip times above this are cut, before they come here.
@@ -55,9 +55,8 @@ pub(super) struct Delay {
 }
 
 impl Delay {
-    /// The round-trip time to go by, of one that was measured: beside a small packet's, that of
-    /// every full one would look like a queue. What small ones have shown is forgotten with the first
-    /// full one.
+    /// The round-trip time to go by, of one that was measured: beside a small packet's, that of every full
+    /// one would look like a queue. The values of small packets are discarded at the first full one.
     pub(super) fn adjust(&mut self, rtt: u32, is_small: bool) -> u32 {
         if self.min_rtt() == 0 {
             self.is_of_small = is_small;
@@ -126,7 +125,7 @@ impl Delay {
             return 0;
         }
         let most = match self.full_queue() {
-            0 => self.min_rtt().max(MOST_NOISE_MICROS),
+            0 => self.min_rtt().max(MAX_NOISE_MICROS),
             full => full / FULL_QUEUE_PART,
         };
         self.jitter.micros().min(most)
@@ -147,7 +146,7 @@ impl Delay {
     /// if they are further apart than twice the jitter.
     pub(super) fn queue_of_round(&self, low: u32, micros: u64, packets: u64) -> u32 {
         let noise = u64::from(self.noise());
-        let samples = (micros / (2 * noise).max(1)).min(packets / 4).clamp(1, MOST_SAMPLES);
+        let samples = (micros / (2 * noise).max(1)).min(packets / 4).clamp(1, MAX_SAMPLES);
         low.saturating_sub(self.min_rtt() + (noise / samples) as u32)
     }
 

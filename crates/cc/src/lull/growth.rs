@@ -11,7 +11,7 @@ const HOLD_AT_CAPACITY: u32 = 16;
 /// The step beyond the mark doubles each time when so many rounds were without a queue.
 const DOUBLING_ROUNDS: u32 = 4;
 /// After a competition the pause is at most so long, in microseconds.
-const LONGEST_WAIT_MICROS: u64 = 4_000_000;
+const MAX_WAIT_MICROS: u64 = 4_000_000;
 
 /// Fast up to the mark, the window that was free before, and slow at first beyond it.
 ///
@@ -94,20 +94,19 @@ pub(super) fn grow_in_shallow(window: u64, step: u64, full: u64) -> u64 {
 /// The pause after a competition with the foreground, before the window may pass its mark. In a
 /// shallow buffer, and where packets are lost, it doubles with each competition that comes soon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Restraint {
+pub(super) struct CompetitionPause {
     last: u64,
     last_harm: u64,
     wait: u64,
 }
 
-impl Restraint {
+impl CompetitionPause {
     /// The foreground's queue was met; `is_harmful`: it has lost packets, or may have.
     pub(super) fn handle_competition(&mut self, now: u64, min_rtt: u32, is_harmful: bool) {
         let rtt = u64::from(min_rtt);
         if is_harmful {
             let is_soon = self.wait > 0 && now < self.last_harm + 4 * self.wait;
-            let wait =
-                if is_soon { (self.wait * 2).min(LONGEST_WAIT_MICROS) } else { self.wait / 2 };
+            let wait = if is_soon { (self.wait * 2).min(MAX_WAIT_MICROS) } else { self.wait / 2 };
             self.wait = wait.max(8 * rtt);
             self.last_harm = now;
         } else if now > self.last_harm + 8 * self.wait {
@@ -169,13 +168,13 @@ mod tests {
 
     #[test]
     fn restraint_doubles_with_harm_that_comes_soon() {
-        let mut restraint = Restraint::default();
-        restraint.handle_competition(1_000_000, 50_000, true);
-        assert!(!restraint.is_over(1_399_999));
-        assert!(restraint.is_over(1_400_000));
-        restraint.handle_competition(1_400_000, 50_000, true);
-        assert!(!restraint.is_over(2_199_999));
-        restraint.handle_competition(60_000_000, 50_000, true);
-        assert!(restraint.is_over(60_400_000));
+        let mut competition_pause = CompetitionPause::default();
+        competition_pause.handle_competition(1_000_000, 50_000, true);
+        assert!(!competition_pause.is_over(1_399_999));
+        assert!(competition_pause.is_over(1_400_000));
+        competition_pause.handle_competition(1_400_000, 50_000, true);
+        assert!(!competition_pause.is_over(2_199_999));
+        competition_pause.handle_competition(60_000_000, 50_000, true);
+        assert!(competition_pause.is_over(60_400_000));
     }
 }

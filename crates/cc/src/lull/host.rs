@@ -2,8 +2,8 @@
 
 /// An interval in which the foreground is measured, in round-trip times, and its bounds in microseconds.
 const INTERVAL_RTTS: u64 = 4;
-const SHORTEST_INTERVAL_MICROS: u64 = 100_000;
-const LONGEST_INTERVAL_MICROS: u64 = 2_000_000;
+const MIN_INTERVAL_MICROS: u64 = 100_000;
+const MAX_INTERVAL_MICROS: u64 = 2_000_000;
 /// The foreground is busy if it sends this part of what the path carries, and so many bytes, in an interval.
 const BUSY_PART: u64 = 16;
 const BUSY_BYTES: u64 = 16_384;
@@ -12,10 +12,10 @@ const PACKET_BYTES: u64 = 1_448;
 /// A rate beyond this is cut, which keeps products below 64 bits.
 const RATE_LIMIT: u64 = 1 << 26;
 /// After a start that came to little, further ones are ignored for at least and at most so long.
-const SHORTEST_DEAFNESS_MICROS: u64 = 2_000_000;
-const LONGEST_DEAFNESS_MICROS: u64 = 64_000_000;
+const MIN_HOLDOFF_MICROS: u64 = 2_000_000;
+const MAX_HOLDOFF_MICROS: u64 = 64_000_000;
 
-/// What connections of this host that are not in the background have sent on a path.
+/// Traffic of this host's foreground connections on a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostTraffic {
     /// When the last one began to connect, in microseconds; 0: none has.
@@ -26,9 +26,9 @@ pub struct HostTraffic {
     pub bytes: u64,
 }
 
-/// What a look at the host's foreground has shown.
+/// A change of the host's foreground.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum ForegroundChange {
     /// Nothing that matters.
     None,
     /// It connects, or sends after a pause.
@@ -54,7 +54,7 @@ pub(super) struct Host {
     is_judging: bool,
     /// When a start was heeded last, and how long further ones are ignored after that.
     heeded: u64,
-    deafness: u64,
+    holdoff: u64,
 }
 
 impl Host {
@@ -66,46 +66,44 @@ impl Host {
         seen: HostTraffic,
         min_rtt: u32,
         packets_per_second: u64,
-    ) -> News {
+    ) -> ForegroundChange {
         let rtt = u64::from(min_rtt);
-        let interval =
-            (INTERVAL_RTTS * rtt).clamp(SHORTEST_INTERVAL_MICROS, LONGEST_INTERVAL_MICROS);
+        let interval = (INTERVAL_RTTS * rtt).clamp(MIN_INTERVAL_MICROS, MAX_INTERVAL_MICROS);
         if now >= self.since + interval {
             self.end_interval(now, seen.bytes, packets_per_second);
         }
-        // Where the background was silent, a pause of the foreground cannot be told from that.
+        // Where the background was silent, a pause of the foreground looks the same.
         let is_seen = now < self.looked + interval;
         let starts = is_seen && seen.sent_micros >= self.last.sent_micros + interval;
         let connects = seen.connected_micros > self.last.connected_micros;
         self.last = seen;
         self.looked = now;
-        let ignored = self.deafness.max(INTERVAL_RTTS * rtt);
+        let ignored = self.holdoff.max(INTERVAL_RTTS * rtt);
         if (starts || connects) && now >= self.heeded + ignored {
             self.heeded = now;
             self.is_judging = true;
             (self.since, self.bytes) = (now, seen.bytes);
-            return News::Begins;
+            return ForegroundChange::Begins;
         }
-        if self.is_busy && now >= seen.sent_micros + (2 * rtt).max(SHORTEST_INTERVAL_MICROS) {
+        if self.is_busy && now >= seen.sent_micros + (2 * rtt).max(MIN_INTERVAL_MICROS) {
             self.is_busy = false;
-            return News::Ends;
+            return ForegroundChange::Ends;
         }
-        News::None
+        ForegroundChange::None
     }
 
     fn end_interval(&mut self, now: u64, bytes: u64, packets_per_second: u64) {
         let sent = bytes.saturating_sub(self.bytes);
         // A longer time than the longest interval is one in which the background was silent.
-        let elapsed = now.saturating_sub(self.since).min(2 * LONGEST_INTERVAL_MICROS);
+        let elapsed = now.saturating_sub(self.since).min(2 * MAX_INTERVAL_MICROS);
         // In bytes, by way of packets in 64 microseconds or so.
         let rate = packets_per_second.min(RATE_LIMIT) * PACKET_BYTES;
         let least = (rate * (elapsed >> 10) / (1_000_000 >> 10) / BUSY_PART).max(BUSY_BYTES);
         self.is_busy = sent >= least;
         if self.is_busy {
-            self.deafness = 0;
+            self.holdoff = 0;
         } else if self.is_judging {
-            self.deafness =
-                (2 * self.deafness).clamp(SHORTEST_DEAFNESS_MICROS, LONGEST_DEAFNESS_MICROS);
+            self.holdoff = (2 * self.holdoff).clamp(MIN_HOLDOFF_MICROS, MAX_HOLDOFF_MICROS);
         }
         self.is_judging = false;
         (self.since, self.bytes) = (now, bytes);
@@ -137,9 +135,9 @@ mod tests {
                 seen.bytes += sends.0;
             }
             match host.handle(*now, *seen, 50_000, 833) {
-                News::Begins => begins += 1,
-                News::Ends => ends += 1,
-                News::None => {}
+                ForegroundChange::Begins => begins += 1,
+                ForegroundChange::Ends => ends += 1,
+                ForegroundChange::None => {}
             }
         }
         (begins, ends)
@@ -182,7 +180,7 @@ mod tests {
         for _ in 0..6 {
             now += 10_000;
             seen.connected_micros = now;
-            begins += u32::from(host.handle(now, seen, 50_000, 833) == News::Begins);
+            begins += u32::from(host.handle(now, seen, 50_000, 833) == ForegroundChange::Begins);
         }
         assert_eq!(begins, 1);
         assert!(host.is_beginning(now, 50_000));

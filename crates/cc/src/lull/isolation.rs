@@ -7,8 +7,8 @@
 //! another one has packets, it serves the two in turns, and the train takes twice as long.
 
 /// Packets of a train, at least and at most, and the part of the path's window that it takes between.
-const SHORTEST_TRAIN: u64 = 4;
-const LONGEST_TRAIN: u64 = 16;
+const MIN_TRAIN: u64 = 4;
+const MAX_TRAIN: u64 = 16;
 const TRAIN_PART: u64 = 6;
 /// A train this much longer than its packets need, as a part of that, was served in turns with others.
 const STRETCHED_PART: u64 = 2;
@@ -97,7 +97,7 @@ impl Isolation {
 }
 
 fn train(full: u64) -> u64 {
-    (full / TRAIN_PART).clamp(SHORTEST_TRAIN, LONGEST_TRAIN)
+    (full / TRAIN_PART).clamp(MIN_TRAIN, MAX_TRAIN)
 }
 
 /// The pause in microseconds after a train that met others.

@@ -3,14 +3,14 @@
 use crate::noise_floor::NoiseFloor;
 
 /// Jitter below this is none, in microseconds.
-const LEAST_MICROS: u32 = 1_000;
+const MIN_MICROS: u32 = 1_000;
 /// Counted for a measurement without jitter; one with jitter takes 1 off. A steady link shows jitter
 /// in at most a third of its measurements, while others send; a Wi-Fi link in most of them.
 const QUIET_STEP: u32 = 4;
 /// At more than this the path counts as steady.
 const QUIET_LIMIT: u32 = 8;
 /// The highest count.
-const MOST_QUIET: u32 = 32;
+const MAX_QUIET: u32 = 32;
 
 /// Jitter, learned from all connections of a path. [`NoiseFloor`] forgets what it has learned while
 /// there is a queue, because in Nice each connection must yield to others that it has taken for
@@ -30,8 +30,8 @@ impl Jitter {
         let Some(micros) = self.floor.handle_sample(now, rtt, min_rtt) else { return };
         self.micros = micros;
         self.quiet = match micros {
-            LEAST_MICROS.. => self.quiet.saturating_sub(1),
-            _ => (self.quiet + QUIET_STEP).min(MOST_QUIET),
+            MIN_MICROS.. => self.quiet.saturating_sub(1),
+            _ => (self.quiet + QUIET_STEP).min(MAX_QUIET),
         };
     }
 
@@ -42,7 +42,7 @@ impl Jitter {
 
     /// How far jitter raises round-trip times, in microseconds; 0 on a steady path.
     pub(super) fn micros(&self) -> u32 {
-        match self.is_steady() || self.micros < LEAST_MICROS {
+        match self.is_steady() || self.micros < MIN_MICROS {
             true => 0,
             false => self.micros,
         }

@@ -22,9 +22,9 @@ const QUARTER_SAMPLES: u32 = 4;
 /// Linux holds a single packet's acknowledgement back by 40 ms at the least, others by more.
 const RECEIVER_DELAY_MICROS: u32 = 35_000;
 /// Packets further apart would be acknowledged one by one, by the receiver's timer.
-const LARGEST_SPACING_MICROS: u32 = 20_000;
+const MAX_SPACING_MICROS: u32 = 20_000;
 /// The packets of a pair are so far apart that the pair shows jitter as well.
-const SMALLEST_SPACING_MICROS: u32 = 12_000;
+const MIN_SPACING_MICROS: u32 = 12_000;
 
 /// A background connection on a shared [`Path`].
 ///
@@ -70,7 +70,7 @@ impl Member {
     /// The weight of a connection that is given none.
     pub const USUAL_WEIGHT: u32 = 10;
     /// The largest weight.
-    pub const MOST_WEIGHT: u32 = 100;
+    pub const MAX_WEIGHT: u32 = 100;
 
     /// A connection with the usual weight joins the path.
     pub fn join(path: &mut Path) -> Self {
@@ -78,14 +78,14 @@ impl Member {
     }
 
     /// A connection joins the path. Connections lead in turn, for a time in proportion to their weights, from 1
-    /// to [`MOST_WEIGHT`](Self::MOST_WEIGHT).
+    /// to [`MAX_WEIGHT`](Self::MAX_WEIGHT).
     pub fn join_with_weight(path: &mut Path, weight: u32) -> Self {
         let number = path.next_number;
         path.next_number = number.wrapping_add(1);
         path.members += 1;
         Member {
             number,
-            weight: weight.clamp(1, Self::MOST_WEIGHT),
+            weight: weight.clamp(1, Self::MAX_WEIGHT),
             is_using: false,
             window: TWO,
             next_pair: 0,
@@ -168,7 +168,7 @@ impl Member {
         }
         if !is_maybe_delayed {
             path.delay.handle_sample(now, rtt);
-        } else if rtt > path.delay.min_rtt() + path.calm() {
+        } else if rtt > path.delay.min_rtt() + path.noise_margin() {
             // What the receiver may have added can only hide the absence of a queue.
             return;
         }
@@ -354,18 +354,18 @@ impl Member {
         let bytes = u64::from(packet_bytes);
         if !self.is_using {
             let rate = u64::from(PAIR) * bytes * 1_000_000 / self.pause.max(1);
-            let spacing = (self.last_rtt / 4).max(SMALLEST_SPACING_MICROS).min(self.last_rtt / 2);
+            let spacing = (self.last_rtt / 4).max(MIN_SPACING_MICROS).min(self.last_rtt / 2);
             return Some(Pacing {
                 rate: Rate::from_bytes_per_second(rate.max(1)),
                 // Before the first pair, what is in flight has to arrive: no packet is the second of a pair.
                 burst: if self.pause == 0 { 1 } else { PAIR },
-                spacing_micros: spacing.min(LARGEST_SPACING_MICROS),
+                spacing_micros: spacing.min(MAX_SPACING_MICROS),
             });
         }
         // The window is below 2^20 packets, so that bytes times a million stay below 2^64.
         let rtt = u64::from(smoothed_rtt_micros.min(self.last_rtt.max(1)));
         let rate = ((self.window * bytes) >> SHIFT) * 1_000_000 / rtt;
-        let least = bytes * 1_000_000 / u64::from(LARGEST_SPACING_MICROS);
+        let least = bytes * 1_000_000 / u64::from(MAX_SPACING_MICROS);
         let more = if self.has_room { rate / MORE_PART } else { 0 };
         let rate = if self.is_train { TRAIN_RATE } else { (rate + more).max(least) };
         Some(Pacing { rate: Rate::from_bytes_per_second(rate), burst: 1, spacing_micros: 0 })

@@ -2,8 +2,8 @@
 
 use super::capacity::Capacity;
 use super::delay::Delay;
-use super::growth::{Growth, Restraint, grow_in_shallow};
-use super::host::{Host, HostTraffic, News};
+use super::growth::{CompetitionPause, Growth, grow_in_shallow};
+use super::host::{ForegroundChange, Host, HostTraffic};
 use super::isolation::Isolation;
 use super::progress;
 use super::route::Route;
@@ -13,7 +13,7 @@ const SHIFT: u32 = Window::SHIFT;
 const ONE: u64 = Window::ONE.raw();
 const TWO: u64 = Window::TWO.raw();
 /// The least window after a return: one round of it gives several samples.
-const LEAST_RETURN: u64 = 4 * ONE;
+const MIN_RETURN: u64 = 4 * ONE;
 /// A window beyond any path of today; keeps every product below 64 bits.
 const WINDOW_LIMIT: u64 = (1 << 20) << SHIFT;
 /// Rounds after which a return has succeeded.
@@ -27,13 +27,13 @@ const SHARED_ROUNDS: u32 = 4;
 /// A new leader's first rounds still see the queue that the last leader left.
 const IGNORED_ROUNDS: u32 = 2;
 /// Patience after returns that have failed one after the other, at most.
-const LONGEST_PATIENCE_MICROS: u64 = 2_000_000;
+const MAX_PATIENCE_MICROS: u64 = 2_000_000;
 /// Patience after a loss, at least.
 const LOSS_PATIENCE_MICROS: u64 = 500_000;
 /// Round-trip times to wait after a competition in a shallow buffer: the foreground's slow start ends.
 const SHALLOW_PATIENCE: u64 = 8;
 /// The same after returns that have failed one after the other, at most.
-const LONGEST_SHALLOW_PATIENCE: u64 = 32;
+const MAX_SHALLOW_PATIENCE: u64 = 32;
 /// A return in a shallow buffer starts from this part of the capacity.
 const SHALLOW_RETURN: u64 = 16;
 /// A floor that has lasted so long in a deep buffer has outlasted the others.
@@ -41,7 +41,7 @@ const LONG_FLOOR_MICROS: u64 = 2_000_000;
 /// How long a connection leads for each unit of its weight while others wait, in microseconds.
 const LEAD_MICROS: u64 = 500_000;
 /// A lead lasts at least so many round-trip times: the first ones show nothing of the path.
-const LEAST_LEAD_RTTS: u64 = 8;
+const MIN_LEAD_RTTS: u64 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -81,7 +81,7 @@ pub struct Path {
     /// The window before the last round's change: what was measured since may be of either.
     window_before: u64,
     growth: Growth,
-    restraint: Restraint,
+    competition_pause: CompetitionPause,
     pub(super) isolation: Isolation,
     route: Route,
     host: Host,
@@ -113,7 +113,7 @@ impl Default for Path {
             window: TWO,
             window_before: TWO,
             growth: Growth::default(),
-            restraint: Restraint::default(),
+            competition_pause: CompetitionPause::default(),
             isolation: Isolation::default(),
             route: Route::default(),
             host: Host::default(),
@@ -180,8 +180,8 @@ impl Path {
         self.delay.trigger(self.capacity.likely_packet_micros(), self.is_shallow())
     }
 
-    /// A queue below this is none: half of the trigger, and at least a packet.
-    pub(super) fn calm(&self) -> u32 {
+    /// A queue below this counts as noise: half of the trigger, and at least a packet.
+    pub(super) fn noise_margin(&self) -> u32 {
         (self.trigger() / 2).max(self.capacity.likely_packet_micros() as u32)
     }
 
@@ -191,31 +191,32 @@ impl Path {
         self.now
     }
 
-    /// What connections of this host that are not in the background have sent so far; to be given before
-    /// each other event.
+    /// Traffic of this host's foreground connections so far; to be called before each other event.
     pub fn handle_foreground(&mut self, now: Timestamp, seen: HostTraffic) {
         let now = self.advance(now);
         let min_rtt = self.delay.min_rtt();
         match self.host.handle(now, seen, min_rtt, self.capacity.packets_per_second()) {
-            News::Begins if !self.is_at_floor() => self.window = (self.window / 4).max(TWO),
-            News::Ends => self.outlast_host(now),
-            News::Begins | News::None => {}
+            ForegroundChange::Begins if !self.is_at_floor() => {
+                self.window = (self.window / 4).max(TWO)
+            }
+            ForegroundChange::Ends => self.handle_host_gone(now),
+            ForegroundChange::Begins | ForegroundChange::None => {}
         }
     }
 
-    /// The host's foreground has gone: the next pair may end the floor.
-    fn outlast_host(&mut self, now: u64) {
+    /// The host's foreground has ended: the next pair may end the floor.
+    fn handle_host_gone(&mut self, now: u64) {
         if let Phase::Floor { since } = self.phase {
-            self.outlast(now, since);
+            self.handle_others_gone(now, since);
             self.patience = 0;
             self.phase = Phase::Floor { since: now };
             self.slot = now;
         }
     }
 
-    /// In a deep buffer the queue of others stays until they have gone, and what failed returns have
-    /// taught is about them.
-    fn outlast(&mut self, now: u64, since: u64) {
+    /// In a deep buffer the queue of other flows stays until they end, and the patience from failed returns
+    /// is about them.
+    fn handle_others_gone(&mut self, now: u64, since: u64) {
         if now >= since + LONG_FLOOR_MICROS && !self.is_shallow() {
             self.growth.set_mark(self.full_window());
             self.idle_share = ONE;
@@ -238,7 +239,7 @@ impl Path {
     /// Another connection may lead: there is no leader, or it is silent or had its time.
     pub(super) fn is_lead_free(&self, now: u64) -> bool {
         let silence = (4 * u64::from(self.delay.min_rtt())).clamp(200_000, 2_000_000);
-        let least = LEAST_LEAD_RTTS * u64::from(self.delay.min_rtt());
+        let least = MIN_LEAD_RTTS * u64::from(self.delay.min_rtt());
         let lasts = (LEAD_MICROS * u64::from(self.lead.weight)).max(least);
         let is_due = self.members > 1 && now > self.lead.since + lasts;
         self.lead.leader.is_none() || is_due || now > self.lead.seen + silence
@@ -378,7 +379,7 @@ impl Path {
         } else if self.drained < self.drain_rounds() {
             // A window of what the path delivers now empties a queue that is the background's own.
             self.drained += 1;
-            let least = (self.window / 2).max(LEAST_RETURN);
+            let least = (self.window / 2).max(MIN_RETURN);
             self.window = self.current_window().max(least).min(self.window);
         } else {
             self.yield_to_others(now, rounds);
@@ -428,7 +429,7 @@ impl Path {
             true => self.full_window() / SHALLOW_RETURN,
             false => ((self.growth.mark() * self.idle_share) >> SHIFT) / 4,
         };
-        start.max(LEAST_RETURN)
+        start.max(MIN_RETURN)
     }
 
     /// The packets that the path carries in `micros`, with [`SHIFT`] fractional bits.
@@ -453,7 +454,8 @@ impl Path {
         let gentle = self.packets_in(trigger.max(self.delay.full_queue() / 4) / 2);
         let gentle = gentle.max(ONE / 4).min(self.window / 4);
         let full = if is_known { full } else { 0 };
-        let grown = self.growth.grow(self.window, gentle, self.restraint.is_over(now), full);
+        let grown =
+            self.growth.grow(self.window, gentle, self.competition_pause.is_over(now), full);
         // Larger steps would fill a shallow buffer before the first one shows in a queue.
         let most = if self.is_shallow() { self.window + gentle } else { grown };
         self.window = grown.min(most);
@@ -466,7 +468,7 @@ impl Path {
             self.route.handle_alone();
         }
         let is_harmful = self.is_shallow();
-        self.compete(now, is_harmful);
+        self.handle_competition(now, is_harmful);
         let share = self.current_window();
         let full = self.full_window();
         if self.isolation.is_isolated() {
@@ -482,7 +484,7 @@ impl Path {
                 self.growth.limit_mark(share / 2);
             }
             self.enter_floor(now, rounds, 4 * u64::from(self.delay.min_rtt()));
-        } else if self.window <= LEAST_RETURN || self.window <= self.growth.mark() / 4 {
+        } else if self.window <= MIN_RETURN || self.window <= self.growth.mark() / 4 {
             self.growth.limit_mark(share.min(self.growth.mark() / 2));
             self.enter_floor(now, rounds, 0);
         } else {
@@ -492,8 +494,8 @@ impl Path {
         }
     }
 
-    fn compete(&mut self, now: u64, is_harmful: bool) {
-        self.restraint.handle_competition(now, self.delay.min_rtt(), is_harmful);
+    fn handle_competition(&mut self, now: u64, is_harmful: bool) {
+        self.competition_pause.handle_competition(now, self.delay.min_rtt(), is_harmful);
         self.alone = 0;
     }
 
@@ -502,14 +504,14 @@ impl Path {
     /// buffer, where returns are slow, it has failed if it did not regain the capacity.
     fn enter_floor(&mut self, now: u64, rounds: u32, patience: u64) {
         let rtt = u64::from(self.delay.min_rtt());
-        let longer = (2 * self.patience).max(rtt).min(LONGEST_PATIENCE_MICROS);
+        let longer = (2 * self.patience).max(rtt).min(MAX_PATIENCE_MICROS);
         let mut patience = patience;
         if self.isolation.is_isolated() {
-            // What others leave shows by trains.
+            // Trains show the capacity that other flows leave.
             self.patience = if rounds < SETTLED_ROUNDS { longer } else { 0 };
             patience = self.train_pause();
         } else if self.delay.is_shallow() && self.window < self.full_window() / 4 * 3 {
-            self.patience = longer.min(LONGEST_SHALLOW_PATIENCE * rtt);
+            self.patience = longer.min(MAX_SHALLOW_PATIENCE * rtt);
         } else if rounds < SETTLED_ROUNDS {
             self.patience = longer;
             self.growth.limit_mark(self.growth.mark() / 2);
@@ -539,16 +541,16 @@ impl Path {
         if now >= since + 4 * u64::from(self.delay.min_rtt()) && self.is_shared_queue(rtt) {
             self.isolation.handle_shared_queue();
         }
-        if self.delay.queue(rtt) > self.calm() {
+        if self.delay.queue(rtt) > self.noise_margin() {
             return self.handle_queued_pair(now, rtt, since);
         }
         self.route.restart();
         if now < since + self.patience {
             return false;
         }
-        self.outlast(now, since);
+        self.handle_others_gone(now, since);
         let memory = self.full_window().min(self.growth.mark());
-        self.growth.set_mark(memory.max(LEAST_RETURN));
+        self.growth.set_mark(memory.max(MIN_RETURN));
         let is_steady = self.delay.is_steady();
         let train = self.isolation.begin_return(self.full_window() >> SHIFT, is_steady);
         self.phase = Phase::Use { rounds: 0 };
@@ -558,7 +560,7 @@ impl Path {
             self.window = self.start_window();
         } else {
             // The background has never filled the path: what it remembers is what others have left.
-            self.window = LEAST_RETURN;
+            self.window = MIN_RETURN;
             self.phase = Phase::Start;
         }
         true
@@ -587,8 +589,8 @@ impl Path {
             Phase::Use { rounds } => {
                 let is_return = rounds < SETTLED_ROUNDS && !self.isolation.is_isolated();
                 let is_competing = !self.capacity.is_reached() || is_return;
-                if is_competing || self.window <= LEAST_RETURN {
-                    self.compete(now, true);
+                if is_competing || self.window <= MIN_RETURN {
+                    self.handle_competition(now, true);
                     self.growth.limit_mark(self.current_window() / 2);
                     let patience = 8 * u64::from(self.delay.min_rtt());
                     self.enter_floor(now, rounds, patience.max(LOSS_PATIENCE_MICROS));

@@ -9,7 +9,7 @@ const LONE_PAUSE_MICROS: u64 = 1_000_000;
 const SHARED_PAUSE_PACKETS: u64 = 150;
 /// The longest pause between two pairs of a connection: 580 B/s. Apache's default minimum is 500 B/s, and some
 /// servers close a connection after 20 s without data.
-const LONGEST_SLEEP_MICROS: u64 = 5_000_000;
+const MAX_SLEEP_MICROS: u64 = 5_000_000;
 /// Connections that have a pair in this time whatever the path carries: beside a foreground that never pauses, the
 /// known rate is less than the path's.
 const FEW: u32 = 16;
@@ -17,7 +17,7 @@ const FEW: u32 = 16;
 /// of the path.
 const CROWD_PAUSE_PACKETS: u64 = 50;
 /// The longest pause between two pairs of a connection, whatever their number.
-const LONGEST_CROWD_SLEEP_MICROS: u64 = 10_000_000;
+const MAX_CROWD_SLEEP_MICROS: u64 = 10_000_000;
 
 /// From a pair of any connection to the next one, in microseconds, on a path that takes `packet` microseconds
 /// for a packet and has `members` connections.
@@ -30,7 +30,7 @@ pub(super) fn pause(packet: u64, members: u32) -> u64 {
 /// From a pair to the next one of the same connection, in microseconds, at the most.
 pub(super) fn longest_sleep(packet: u64, members: u32) -> u64 {
     let crowd = CROWD_PAUSE_PACKETS * packet * u64::from(members.saturating_sub(FEW));
-    crowd.clamp(LONGEST_SLEEP_MICROS, LONGEST_CROWD_SLEEP_MICROS)
+    crowd.clamp(MAX_SLEEP_MICROS, MAX_CROWD_SLEEP_MICROS)
 }
 
 #[cfg(test)]

@@ -10,16 +10,16 @@
 use super::delay::Lowest;
 
 /// Pairs are compared for at least so long, in microseconds, and twice as long after each failed trial.
-const SHORTEST_WAIT_MICROS: u64 = 2_000_000;
-const LONGEST_WAIT_MICROS: u64 = 64_000_000;
+const MIN_WAIT_MICROS: u64 = 2_000_000;
+const MAX_WAIT_MICROS: u64 = 64_000_000;
 /// A path that became longer varies less than by this part of the difference, and than by jitter and so many
 /// microseconds.
 const VARYING_PART: u32 = 8;
-const LEAST_VARIATION_MICROS: u32 = 500;
+const MIN_VARIATION_MICROS: u32 = 500;
 /// After more comparisons than this that have shown different queues, a trial shows whether they are jitter.
-const MOST_VARYING: u32 = 3;
+const MAX_VARYING: u32 = 3;
 /// The fewest round-trip times to compare.
-const LEAST_SAMPLES: u32 = 4;
+const MIN_SAMPLES: u32 = 4;
 
 /// Compares pairs at the floor, and remembers the shorter path during a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,17 +65,17 @@ impl Route {
         }
         self.low = self.low.min(rtt);
         self.high = self.high.max(rtt);
-        self.samples = (self.samples + 1).min(LEAST_SAMPLES);
-        let is_over = now >= self.since + self.wait.max(SHORTEST_WAIT_MICROS);
-        if !is_over || self.samples < LEAST_SAMPLES {
+        self.samples = (self.samples + 1).min(MIN_SAMPLES);
+        let is_over = now >= self.since + self.wait.max(MIN_WAIT_MICROS);
+        if !is_over || self.samples < MIN_SAMPLES {
             return None;
         }
         self.samples = 0;
         let longer = self.low.saturating_sub(min_rtt);
-        let most = (longer / VARYING_PART).max(LEAST_VARIATION_MICROS + noise);
+        let most = (longer / VARYING_PART).max(MIN_VARIATION_MICROS + noise);
         let is_steady = self.high - self.low <= most;
         self.varying = if is_steady { 0 } else { self.varying + 1 };
-        if self.varying > MOST_VARYING {
+        if self.varying > MAX_VARYING {
             self.varying = 0;
         }
         (self.varying == 0).then_some(self.low)
@@ -99,7 +99,7 @@ impl Route {
     /// There was a queue, if there was a trial: what was known before is true, and the floor goes on.
     pub(super) fn fail(&mut self) -> Option<(Lowest, u64)> {
         let before = self.before.take()?;
-        self.wait = (2 * self.wait).clamp(2 * SHORTEST_WAIT_MICROS, LONGEST_WAIT_MICROS);
+        self.wait = (2 * self.wait).clamp(2 * MIN_WAIT_MICROS, MAX_WAIT_MICROS);
         Some(before)
     }
 }

@@ -6,7 +6,7 @@ use crate::lull::{HostTraffic, Path};
 /// Bounds of a period, in round-trip times and microseconds. A sender that its persist timer holds back
 /// is heard of in each period.
 const PERIOD_RTTS: u64 = 4;
-const SHORTEST_PERIOD_MICROS: u64 = 500_000;
+const MIN_PERIOD_MICROS: u64 = 500_000;
 
 /// Sums over downloads that were heard of in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Downloads {
         &self.path
     }
 
-    /// What other connections of this host have sent ([`Path::handle_foreground`]).
+    /// Traffic of other connections of this host ([`Path::handle_foreground`]).
     pub fn handle_foreground(&mut self, now: Timestamp, seen: HostTraffic) {
         self.path.handle_foreground(now, seen);
     }
@@ -86,7 +86,7 @@ impl Downloads {
     /// Ends the period if it is over.
     pub(super) fn advance(&mut self, now: u64) {
         let rtt = u64::from(self.path.min_rtt_micros());
-        let lasts = (PERIOD_RTTS * rtt).max(SHORTEST_PERIOD_MICROS);
+        let lasts = (PERIOD_RTTS * rtt).max(MIN_PERIOD_MICROS);
         if now < self.since + lasts {
             return;
         }

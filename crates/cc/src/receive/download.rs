@@ -14,7 +14,7 @@ const PAIR: u32 = 2;
 /// Marks that one acknowledgement passes, at most. Each adds one.
 const PASSES: u32 = 4;
 /// A connection with a part of the path's window has so many packets at least.
-const LEAST_PART: u32 = 4;
+const MIN_PACKETS: u32 = 4;
 /// The most packets of an arrival, and of a window.
 const PACKETS_LIMIT: u32 = 1 << 20;
 /// So many packets behind a hole are a loss (RFC 5681 §3.2); fewer are reordered.
@@ -156,7 +156,7 @@ impl Download {
         downloads.advance(now);
         let silence = now.saturating_sub(self.seen);
         if self.seen == 0 {
-            // What arrived before says nothing.
+            // Earlier arrivals carry no information.
             self.packets = arrival.packets;
             self.prior = arrival.packets;
         }
@@ -212,7 +212,7 @@ impl Download {
         let path = &downloads.path;
         let window = (path.window().raw() >> SHIFT) as u32;
         let active = downloads.active().max(1);
-        let users = (window / LEAST_PART).clamp(1, active);
+        let users = (window / MIN_PACKETS).clamp(1, active);
         let place = self.member.distance_to_leader(path) % active;
         if path.is_at_floor() || place >= users {
             return if self.has_pair { PAIR } else { 0 };

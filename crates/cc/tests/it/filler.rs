@@ -109,7 +109,7 @@ fn printed_decrease(name: &str, cwnd: f64) -> f64 {
 
 /// TCP-Background §3.
 #[test]
-fn drop_leaves_what_each_protocol_prescribes() {
+fn drop_leaves_the_share_of_each_protocol() {
     for protocol in &PROTOCOLS {
         for cwnd in [2.0, 3.0, 4.5, 10.0, 52.25, 100.0, 1000.0, 50_000.0] {
             let left = Path::new(protocol.name, cwnd).drop();

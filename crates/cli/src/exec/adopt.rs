@@ -7,7 +7,7 @@ use anyhow::Context;
 use lull_kernel::{Adopted, Error};
 use serde_json::{Value, json};
 
-use super::{Args, choice, count, exceptions, say};
+use super::{Args, choice, count, exceptions, write_summary};
 
 pub(super) fn adopt(pid: i32, args: &Args) -> anyhow::Result<ExitCode> {
     report_move(args, &move_process(pid, args)?)
@@ -26,7 +26,7 @@ fn report_move(args: &Args, adopted: &Adopted) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.json.is_some() {
-        say(args, &adopted_json(args, adopted).to_string(), &mut io::stdout());
+        write_summary(args, &adopted_json(args, adopted).to_string(), &mut io::stdout());
         return Ok(ExitCode::SUCCESS);
     }
     let mut out = io::stdout().lock();

@@ -36,10 +36,10 @@ pub(super) fn notes(udp: &UdpTraffic) -> Vec<String> {
             count(udp.unanswered, "network")
         ));
     }
-    if udp.elsewhere > 0 {
+    if udp.other_namespaces > 0 {
         notes.push(format!(
             "UDP of other network namespaces, as of containers, was held to 1 Mbit/s to each of {}",
-            count(udp.elsewhere, "network")
+            count(udp.other_namespaces, "network")
         ));
     }
     if udp.uncontrolled > 0 {
@@ -58,7 +58,7 @@ pub(super) fn json(udp: &UdpTraffic) -> Value {
         "packets_dropped": udp.dropped,
         "packets_not_slowed": udp.uncontrolled,
         "networks_without_echo": udp.unanswered,
-        "networks_of_other_namespaces": udp.elsewhere,
+        "networks_of_other_namespaces": udp.other_namespaces,
     })
 }
 
@@ -87,7 +87,8 @@ mod tests {
         assert_eq!(clause(&traffic), expected);
         assert_eq!(clause(&Traffic { udp: None, ..traffic }), "; 3.0 MB over UDP, not slowed");
         assert_eq!(notes(&udp), Vec::<String>::new());
-        let found = notes(&UdpTraffic { unanswered: 2, uncontrolled: 1, elsewhere: 1, ..udp });
+        let found =
+            notes(&UdpTraffic { unanswered: 2, uncontrolled: 1, other_namespaces: 1, ..udp });
         assert!(found[0].starts_with("2 networks answered no ICMP echo requests"), "{found:?}");
         assert_eq!(found.len(), 3, "{found:?}");
     }

@@ -3,7 +3,7 @@
 use lull_speculate::log::{BadLines, LineError, Part, Reader};
 use serde_json::{Value, json};
 
-/// The message about a file that is no log.
+/// The message about a file that is not a log.
 const FOREIGN: &str = "no usable line";
 
 /// From this number of requests on, a single address for all of them is strange.
@@ -14,7 +14,7 @@ const MANY: u64 = 20;
 pub struct Contents {
     /// The name of the log, as messages show it.
     pub name: String,
-    pub(super) what: What,
+    pub(super) what: ReadResult,
     /// Why the rest could not be unpacked.
     pub(super) damage: Option<String>,
     /// Requests of other sites, which were left out.
@@ -25,7 +25,7 @@ pub struct Contents {
 
 /// The result of reading it.
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum ReadResult {
     Nothing,
     /// No line at its beginning belongs to a log. The reader has counted the reasons.
     Foreign(Box<Reader>),
@@ -41,7 +41,7 @@ pub(super) enum What {
 pub fn text(all: &[Contents]) -> String {
     let mut text: String = all.iter().map(Contents::text).collect();
     if all.iter().any(|one| one.several_sites().is_some()) {
-        text += "--site NAME leaves the other sites out\n";
+        text += "--site NAME skips the other sites\n";
     }
     text
 }
@@ -65,8 +65,8 @@ impl Contents {
 
     fn reader(&self) -> Option<&Reader> {
         match &self.what {
-            What::Log(reader) => Some(reader),
-            What::Nothing | What::Foreign(_) | What::Other { .. } => None,
+            ReadResult::Log(reader) => Some(reader),
+            ReadResult::Nothing | ReadResult::Foreign(_) | ReadResult::Other { .. } => None,
         }
     }
 
@@ -75,27 +75,24 @@ impl Contents {
     pub fn refusal(&self) -> Option<String> {
         let name = &self.name;
         let reader = match &self.what {
-            What::Log(reader) if reader.entries() == 0 => reader,
-            What::Foreign(reader) => reader,
-            What::Other { is, command } => {
+            ReadResult::Log(reader) if reader.entries() == 0 => reader,
+            ReadResult::Foreign(reader) => reader,
+            ReadResult::Other { is, command } => {
                 return Some(format!(
                     "{name} is {is}: run '{command} {name} | lull predict ... -'"
                 ));
             }
-            What::Nothing => {
+            ReadResult::Nothing => {
                 let damage = self.damage.as_ref()?;
                 return Some(format!("{name} cannot be unpacked ({damage}): copy it again"));
             }
-            What::Log(_) => return None,
+            ReadResult::Log(_) => return None,
         };
         let Some((why, bad)) = most_of(reader) else {
-            return Some(format!("{name} has {FOREIGN}: {}", way_out(LineError::NoFields)));
+            return Some(format!("{name} has {FOREIGN}: {}", remedy(LineError::NoFields)));
         };
         let (first, sample) = (bad.first, crate::text::plain(&bad.sample));
-        Some(format!(
-            "{name} has {FOREIGN}: {why}, as in line {first}: {sample}: {}",
-            way_out(*why)
-        ))
+        Some(format!("{name} has {FOREIGN}: {why}, as in line {first}: {sample}: {}", remedy(*why)))
     }
 
     /// The unreadable lines, with the reason of most of them and an example.
@@ -124,7 +121,8 @@ impl Contents {
         let Some(reader) = self.reader() else { return notes };
         if let Some(damage) = &self.damage {
             notes.push(format!(
-                "broken behind line {} ({damage}): the lines in front of it were read; copy it again for the rest",
+                "damaged after line {} ({damage}): the lines before it were read; copy the file \
+                 again for the rest",
                 reader.lines()
             ));
         }
@@ -142,11 +140,11 @@ impl Contents {
     pub fn json(&self) -> Value {
         let Some(reader) = self.reader() else {
             let bad = match &self.what {
-                What::Foreign(reader) => json!([{
+                ReadResult::Foreign(reader) => json!([{
                     "reason": most_of(reader).map_or(FOREIGN.to_owned(), |(why, _)| why.to_string()),
                     "lines": reader.lines(),
                 }]),
-                What::Other { is, .. } => json!([{ "reason": is }]),
+                ReadResult::Other { is, .. } => json!([{ "reason": is }]),
                 _ => json!([]),
             };
             return json!({
@@ -182,8 +180,10 @@ impl Contents {
     /// The contents as lines of text.
     pub fn text(&self) -> String {
         let reader = match &self.what {
-            What::Log(reader) => reader,
-            What::Nothing if self.damage.is_none() => return format!("{}: empty\n", self.name),
+            ReadResult::Log(reader) => reader,
+            ReadResult::Nothing if self.damage.is_none() => {
+                return format!("{}: empty\n", self.name);
+            }
             _ => return format!("{}\n", self.refusal().unwrap_or_default()),
         };
         let mut text = format!(
@@ -198,7 +198,7 @@ impl Contents {
         }
         if self.others > 0 {
             let requests = crate::text::count(self.others, "request", "requests");
-            text += &format!("  {requests} of other sites: left out\n");
+            text += &format!("  {requests} of other sites: skipped\n");
         }
         for note in self.notes() {
             text += &format!("  {note}\n");
@@ -221,7 +221,7 @@ fn most_of(reader: &Reader) -> Option<(&LineError, &BadLines)> {
 }
 
 /// What to do about unreadable lines.
-fn way_out(why: LineError) -> &'static str {
+fn remedy(why: LineError) -> &'static str {
     match why {
         LineError::Proxied => {
             "name your proxies with --trusted-proxy ADDRESS; if X-Forwarded-For has one address that your proxy \
@@ -236,7 +236,7 @@ fn way_out(why: LineError) -> &'static str {
             "log date, client, request and status of each request in one line, and describe how with --format if \
              Lull does not know the format (lull predict train --help)"
         }
-        LineError::Shape => "change --format to what the line has",
+        LineError::Shape => "change --format so that it matches the line",
         LineError::NotText => "unpack or convert it first",
         LineError::NoFields | LineError::Columns => {
             "the #Fields line above the requests must name their columns"

@@ -10,10 +10,10 @@ use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_cc::Timestamp;
 use lull_speculate::log::{
-    ClientField, Clock, Entry, LONGEST_LINE, Network, Options, Reader, Span, Template, Trust,
+    ClientField, Clock, Entry, MAX_LINE_BYTES, Network, Options, Reader, Span, Template, Trust,
 };
 
-use super::contents::{Contents, What};
+use super::contents::{Contents, ReadResult};
 use super::unpack::{self, Damage, Unpacked};
 
 /// Lines that are read to detect the format: as many as [`Reader::detect`] reads, and some that are empty or
@@ -21,7 +21,7 @@ use super::unpack::{self, Damage, Unpacked};
 const HEAD: usize = 256;
 /// If none of these is a line of a log: as many as that reads then, or more bytes than any log's beginning
 /// has.
-const HEAD_MOST: usize = 10_000;
+const MAX_HEAD_LINES: usize = 10_000;
 const HEAD_BYTES: usize = 16 << 20;
 /// Dates of two lines within this time belong together: as long as a session lasts without a request.
 const NEAR: Duration = Duration::from_secs(30 * 60);
@@ -94,7 +94,7 @@ impl Source {
 }
 
 /// When logs begin, and when they end.
-pub type Ends = (Timestamp, Timestamp);
+pub type TimeRange = (Timestamp, Timestamp);
 
 /// The logs of a command line, in the order of their times.
 #[derive(Debug)]
@@ -126,8 +126,8 @@ impl Logs {
         for path in paths {
             let is_stream = path.as_os_str() == "-";
             if is_stream && sources.iter().any(|source| matches!(source, Source::Stream)) {
-                return Err(crate::message::Misuse(
-                    "'-' stands there twice, and can be read once".into(),
+                return Err(crate::message::UsageError(
+                    "'-' is given twice, but standard input can be read only once".into(),
                 )
                 .into());
             }
@@ -200,7 +200,7 @@ impl Logs {
 
     /// Shows the progress of each of the next passes, on a terminal.
     pub fn show(&mut self, what: &'static str) {
-        if !crate::text::is_watched() {
+        if !crate::text::is_terminal_output() {
             return;
         }
         let length = |source: &Source| match source {
@@ -247,7 +247,7 @@ impl Logs {
     ///
     /// # Errors
     /// As for [`read`](Logs::read).
-    pub fn span(&mut self) -> anyhow::Result<(Vec<Contents>, Option<Ends>)> {
+    pub fn span(&mut self) -> anyhow::Result<(Vec<Contents>, Option<TimeRange>)> {
         self.hold()?;
         let mut span = Span::default();
         let contents = self.read_shown("looking", |entry| span.note(entry.at))?;
@@ -273,7 +273,7 @@ impl Logs {
         mut take: impl FnMut(&Entry<'_>),
     ) -> anyhow::Result<Vec<Contents>> {
         let mut all: Vec<Contents> = Vec::new();
-        let mut turns: Vec<Turn<'_>> = Vec::new();
+        let mut turns: Vec<OpenLog<'_>> = Vec::new();
         loop {
             let first = (0..turns.len()).min_by_key(|at| (turns[*at].time, turns[*at].which));
             let time = first.map(|at| turns[at].time);
@@ -283,13 +283,13 @@ impl Logs {
                 && time.is_none_or(|time| begins.is_none_or(|begins| begins <= time))
             {
                 let source = &self.sources[all.len()];
-                let (mut what, which) = (What::Nothing, all.len());
+                let (mut what, which) = (ReadResult::Nothing, all.len());
                 let mut damage = None;
                 match Opened::of(source, &self.options, &self.bar)? {
                     Opened::Empty(why) => damage = why,
-                    Opened::Other(is, command) => what = What::Other { is, command },
-                    Opened::Foreign(reader) => what = What::Foreign(reader),
-                    Opened::Log(log) => turns.push(Turn::new(which, log)),
+                    Opened::Other(is, command) => what = ReadResult::Other { is, command },
+                    Opened::Foreign(reader) => what = ReadResult::Foreign(reader),
+                    Opened::Log(log) => turns.push(OpenLog::new(which, log)),
                 }
                 all.push(Contents {
                     name: source.name(),
@@ -312,7 +312,7 @@ impl Logs {
                 let contents = &mut all[turn.which];
                 contents.damage = turn.log.lines.damage.reason();
                 (contents.what, contents.others) =
-                    (What::Log(Box::new(turn.log.reader)), turn.others);
+                    (ReadResult::Log(Box::new(turn.log.reader)), turn.others);
             }
         }
         if all.iter().all(|one| one.entries() == 0)
@@ -322,7 +322,7 @@ impl Logs {
         }
         let requests: u64 = all.iter().map(Contents::entries).sum();
         if requests > 0 && all.iter().map(|one| one.others).sum::<u64>() == requests {
-            bail!("no request is of {}: the logs are of other sites", self.sites.join(" or "));
+            bail!("no request is for {}: the logs belong to other sites", self.sites.join(" or "));
         }
         Ok(all)
     }
@@ -353,7 +353,7 @@ fn begin_of(dates: &[Timestamp]) -> Option<Timestamp> {
 }
 
 /// A log that is read in turn with others.
-struct Turn<'a> {
+struct OpenLog<'a> {
     /// Its index among all.
     which: usize,
     log: Box<Open<'a>>,
@@ -366,10 +366,10 @@ struct Turn<'a> {
     others: u64,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> OpenLog<'a> {
     fn new(which: usize, log: Box<Open<'a>>) -> Self {
         let (clock, time) = (Clock::new(NEAR), Timestamp::ZERO);
-        Turn { which, log, clock, time, next: None, line: Vec::new(), others: 0 }
+        OpenLog { which, log, clock, time, next: None, line: Vec::new(), others: 0 }
     }
 
     /// Takes entries up to this time; false at the end.
@@ -390,7 +390,7 @@ impl<'a> Turn<'a> {
                 continue;
             }
             // A line with a wrong date must not delay all later ones.
-            self.time = self.clock.tell(entry.at);
+            self.time = self.clock.advance(entry.at);
             if until.is_some_and(|until| until < self.time) {
                 self.next = Some(entry.into_owned());
                 return Ok(true);
@@ -431,7 +431,7 @@ impl<'a> Opened<'a> {
         let mut head = VecDeque::new();
         let mut line = Vec::new();
         let mut unknown = None;
-        for (count, most) in [(HEAD, usize::MAX), (HEAD_MOST, HEAD_BYTES)] {
+        for (count, most) in [(HEAD, usize::MAX), (MAX_HEAD_LINES, HEAD_BYTES)] {
             let mut bytes = 0;
             while head.len() < count
                 && bytes < most
@@ -447,7 +447,7 @@ impl<'a> Opened<'a> {
         }
         let is_empty = head.iter().all(|line| line.trim_ascii().is_empty());
         Ok(match unknown {
-            Some(reader) if !is_empty || head.len() >= HEAD_MOST => Opened::Foreign(reader),
+            Some(reader) if !is_empty || head.len() >= MAX_HEAD_LINES => Opened::Foreign(reader),
             _ => Opened::Empty(lines.damage.reason()),
         })
     }
@@ -477,7 +477,7 @@ impl<R: BufRead> Lines<R> {
     /// still too long for readers.
     fn next(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
         line.clear();
-        let most = LONGEST_LINE as u64 + 2;
+        let most = MAX_LINE_BYTES as u64 + 2;
         let count = (&mut self.from).take(most).read_until(b'\n', line)?;
         if line.last() == Some(&b'\n') {
             line.pop();
@@ -510,10 +510,10 @@ mod tests {
         assert_eq!(lines(b""), [] as [Vec<u8>; 0]);
         assert_eq!(lines(b"a\n\nb"), [b"a".to_vec(), Vec::new(), b"b".to_vec()]);
         for (length, kept) in [
-            (LONGEST_LINE, LONGEST_LINE),
-            (LONGEST_LINE + 1, LONGEST_LINE + 1),
-            (LONGEST_LINE + 2, LONGEST_LINE + 2),
-            (10 * LONGEST_LINE, LONGEST_LINE + 2),
+            (MAX_LINE_BYTES, MAX_LINE_BYTES),
+            (MAX_LINE_BYTES + 1, MAX_LINE_BYTES + 1),
+            (MAX_LINE_BYTES + 2, MAX_LINE_BYTES + 2),
+            (10 * MAX_LINE_BYTES, MAX_LINE_BYTES + 2),
         ] {
             let text = [vec![b'x'; length], b"\nb\n".to_vec()].concat();
             let all = lines(&text);

@@ -5,4 +5,4 @@ mod input;
 mod unpack;
 
 pub use contents::Contents;
-pub use input::{Ends, LogArgs, Logs};
+pub use input::{LogArgs, Logs, TimeRange};

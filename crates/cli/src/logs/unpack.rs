@@ -32,8 +32,8 @@ const HEAD: usize = 512;
 
 /// A packed file of a log is a tenth or a hundredth of the log. A file beyond this many bytes, and this many
 /// times the packed ones, is not a log. It is made to fill memory or to unpack without an end.
-const MOST_FREE: u64 = 256 << 20;
-const MOST_RATIO: u64 = 1_000;
+const MAX_FREE: u64 = 256 << 20;
+const MAX_RATIO: u64 = 1_000;
 /// The largest window of zstd, as a power of two: the one of `zstd --long`. It is held in memory.
 const ZSTD_WINDOW: u32 = 27;
 
@@ -107,7 +107,7 @@ pub(super) fn open<'a>(from: impl Read + 'a) -> io::Result<Unpacked<'a>> {
             Box::new(unpacker)
         }
     };
-    let tolerant = Tolerant { from: unpacker, read, written: 0, damage: damage.clone() };
+    let tolerant = PartialReader { from: unpacker, read, written: 0, damage: damage.clone() };
     let (first, whole) = peek(BufReader::with_capacity(1 << 16, tolerant))?;
     text(whole, &first, damage)
 }
@@ -157,7 +157,7 @@ impl<R: Read> Read for Counted<R> {
 }
 
 /// Ends where an unpacker fails, and keeps its error.
-struct Tolerant<'a> {
+struct PartialReader<'a> {
     from: Box<dyn Read + 'a>,
     /// Bytes of the packed file.
     read: Rc<Cell<u64>>,
@@ -165,7 +165,7 @@ struct Tolerant<'a> {
     damage: Damage,
 }
 
-impl Read for Tolerant<'_> {
+impl Read for PartialReader<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if self.damage.is_there() {
             return Ok(0);
@@ -173,7 +173,7 @@ impl Read for Tolerant<'_> {
         let count = match self.from.read(to) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
-            // An error of the system is no fault of the file.
+            // A system error says nothing about the file.
             Err(error) if error.raw_os_error().is_some() => return Err(error),
             Err(error) => {
                 self.damage.set(error.to_string());
@@ -181,8 +181,8 @@ impl Read for Tolerant<'_> {
             }
         };
         self.written += count as u64;
-        if self.written > MOST_FREE.max(self.read.get().saturating_mul(MOST_RATIO)) {
-            self.damage.set(format!("it grows more than {MOST_RATIO}-fold"));
+        if self.written > MAX_FREE.max(self.read.get().saturating_mul(MAX_RATIO)) {
+            self.damage.set(format!("it unpacks to more than {MAX_RATIO} times its size"));
             return Ok(0);
         }
         Ok(count)
@@ -300,11 +300,11 @@ mod tests {
 
     #[test]
     fn decompression_bombs_end_before_memory_is_full() {
-        let zeros = io::repeat(0).take(MOST_FREE + (1 << 20));
+        let zeros = io::repeat(0).take(MAX_FREE + (1 << 20));
         let packed = zstd::stream::encode_all(zeros, 1).unwrap();
         let Unpacked::Text(mut text) = open(&packed[..]).unwrap() else { panic!("it is a text") };
         let count = io::copy(&mut text.from, &mut io::sink()).unwrap();
-        assert!(count <= MOST_FREE, "{count}");
+        assert!(count <= MAX_FREE, "{count}");
         assert!(text.damage.reason().unwrap().contains("1000-fold"));
     }
 

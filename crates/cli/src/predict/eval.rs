@@ -12,7 +12,7 @@ use lull_speculate::observe::{ClientHasher, Limits, Observer};
 use lull_speculate::predict::{Ppm, PpmParameters, Predictor, TopN};
 use serde_json::{Map, Value, json};
 
-use super::{say, table};
+use super::{print_line, table};
 use lull_cli::logs::contents::{self, Contents};
 use lull_cli::logs::{LogArgs, Logs};
 
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         bail!("there is no request to measure by: all logs are empty");
     };
     if first == last {
-        bail!("all requests are of one second, which cannot be split: name more logs");
+        bail!("all requests are within one second, which cannot be split: name more logs");
     }
     let plan = Plan::split(first, last, args.split, (1.0 - args.split) * VALIDATION);
     logs.show("measuring");
@@ -101,7 +101,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         result.text(args.plot.as_deref())
     };
-    say(&text)
+    print_line(&text)
 }
 
 /// Everything that is measured: the default, the baselines, and the papers' grid.
@@ -147,8 +147,8 @@ fn draw(slice: &[Measured], path: &Path) -> anyhow::Result<()> {
         .filter_map(|name| slice.iter().find(|one| one.name == *name))
         .map(curve)
         .collect();
-    let title = "Pages that were there before they were asked for";
-    let svg = curves(title, "fetched ahead for each page, kB", "page hit rate", &all)?;
+    let title = "Pages that were prefetched before their request";
+    let svg = curves(title, "prefetched per page, kB", "page hit rate", &all)?;
     fs::write(path, svg).with_context(|| format!("the plot {} cannot be written", path.display()))
 }
 
@@ -250,9 +250,9 @@ impl Results {
                 difference.low, difference.high
             );
         }
-        text += "\npages, all: hits of what clients did not have; precision: of what was fetched; \
-                 recall: of what\ncame behind a session's first page; behind the line: hits of \
-                 pages at so much fetched for each page\n";
+        text += "\npages, all: share of requests outside the cache that were prefetched; \
+                 precision: share of prefetches that were\nused; recall: the same without the \
+                 first page of a session; after the line: hit rate at so many bytes per page\n";
         if let Some(plot) = plot {
             text += &format!("plot: {}\n", plot.display());
         }

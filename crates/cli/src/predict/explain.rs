@@ -9,8 +9,8 @@ use lull_speculate::observe::{ClientHasher, DISTINCT_CLIENTS, Kind, UrlId};
 use lull_speculate::predict::{Explained, Explanation, Question, Withheld};
 use serde_json::{Value, json};
 
-use super::{count, plain, say, table};
-use crate::Misuse;
+use super::{count, plain, print_line, table};
+use crate::UsageError;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,32 +49,32 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     for page in &args.pages {
         if !page.starts_with('/') && !page.contains("://") {
-            let text = format!("'{page}' is no URL: write its path, such as /{page}");
-            return Err(Misuse(text).into());
+            let text = format!("'{page}' is not a URL: write its path, such as /{page}");
+            return Err(UsageError(text).into());
         }
         if Kind::of(page.split(['?', '#']).next().unwrap_or(page)) == Kind::Embedded {
-            let text = format!("'{page}' is in a page, and tells nothing of where somebody is");
-            return Err(Misuse(format!("{text}: name the page")).into());
+            let text = format!("'{page}' is a part of pages, which are not predicted from it");
+            return Err(UsageError(format!("{text}: name the page")).into());
         }
     }
     // Nothing is learned, so any key works.
     let Some(model) = super::read_model(&args.model, ClientHasher::new([0; 16]))? else {
         bail!(
-            "there is no model {0}: 'lull predict train --model {0} LOG' makes one",
+            "there is no model {0}: create one with 'lull predict train --model {0} LOG'",
             args.model.display()
         );
     };
     let answer = Answer::new(&model, &args.pages);
     if args.json {
-        say(&format!("{}\n", serde_json::to_string_pretty(&answer.json())?))
+        print_line(&format!("{}\n", serde_json::to_string_pretty(&answer.json())?))
     } else {
-        say(&answer.text())
+        print_line(&answer.text())
     }
 }
 
 struct Answer<'a> {
     model: &'a Model,
-    /// Pages without recent requests, which are no contexts.
+    /// Pages without recent requests, which are not contexts.
     unknown: Vec<&'a str>,
     told: Explanation,
 }
@@ -110,13 +110,13 @@ impl<'a> Answer<'a> {
             Withheld::Held => "the client has it".to_owned(),
             Withheld::Gone => "it had to make room for other URLs".to_owned(),
             Withheld::NotPublic => format!(
-                "not public: {} got it openly, {DISTINCT_CLIENTS} must have",
+                "not public: {} got it without signing in, {DISTINCT_CLIENTS} are needed",
                 count(urls.clients(one.url).into(), "distinct client", "distinct clients")
             ),
             Withheld::Unlikely => "too unlikely".to_owned(),
-            Withheld::Costly => "too large for how rarely it is wanted".to_owned(),
+            Withheld::Costly => "too large for its low probability".to_owned(),
             Withheld::FewClients => format!(
-                "too few went this way: {}, of {} that must have",
+                "too few clients followed this link: {}, {} are needed",
                 count(one.clients.unwrap_or(0).into(), "distinct client", "distinct clients"),
                 self.model.predictor().parameters().clients
             ),
@@ -157,23 +157,23 @@ impl<'a> Answer<'a> {
     fn text(&self) -> String {
         let mut text = String::new();
         for page in &self.unknown {
-            text += &format!("{}: nobody got it lately\n", plain(page));
+            text += &format!("{}: no recent visits\n", plain(page));
         }
         for context in &self.told.contexts {
             text += &format!(
-                "the last {}: {:.1} times lately, followed by {}\n",
+                "the last {}: {:.1} recent visits, followed by {}\n",
                 if context.pages == 1 { "page".into() } else { format!("{} pages", context.pages) },
                 context.occurrences,
                 count(context.followers as u64, "URL", "URLs"),
             );
         }
         if self.told.contexts.is_empty() {
-            text += "nothing is known of what follows, so general popularity alone has a say\n";
+            text += "no page is known to follow, so only the general popularity counts\n";
         }
         let (suggested, withheld): (Vec<&Explained>, Vec<&Explained>) =
             self.told.candidates.iter().partition(|one| one.withheld.is_none());
         if suggested.is_empty() {
-            text += "nothing is suggested\n";
+            text += "there are no hints\n";
         }
         for (heading, all) in [("suggested", suggested), ("not suggested", withheld)] {
             if all.is_empty() {

@@ -11,7 +11,7 @@ use lull_speculate::observe::{ClientHasher, Ignored, Limits};
 use lull_speculate::predict::PpmParameters;
 use serde_json::json;
 
-use super::{Known, count, say};
+use super::{LearnedRange, count, print_line};
 use lull_cli::durable::Replacement;
 use lull_cli::logs::contents::{self, Contents};
 use lull_cli::logs::{LogArgs, Logs};
@@ -86,17 +86,17 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let key = args.key.as_deref().map_or_else(super::random_key, super::key_of)?;
     let hasher = ClientHasher::new(key);
     if super::is_foreign(&args.model) {
-        bail!("{} is there, and no model: name another file", args.model.display());
+        bail!("{} exists and is not a model: name another file", args.model.display());
     }
     let unwritten = || format!("the model {} cannot be written", args.model.display());
-    // From here on no other process trains this model, whose learning would be lost.
+    // From here on no other process trains this model: the results of one of them would be lost.
     let replacement = Replacement::begin(&args.model).with_context(unwritten)?;
     let before = if args.fresh {
         None
     } else {
         super::read_model(&args.model, hasher.clone()).map_err(|error| {
             // A user who trains can also start without the earlier model.
-            let text = format!("{error:#} (--fresh begins anew)");
+            let text = format!("{error:#} (--fresh starts a new model)");
             error.context(text)
         })?
     };
@@ -104,7 +104,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let mut model =
         before.unwrap_or_else(|| Model::new(hasher, Limits::default(), PpmParameters::shipped()));
     let mut logs = Logs::find(&args.logs, &args.how)?.of_sites(&args.site);
-    let known = Known::of(model.latest());
+    let known = LearnedRange::of(model.latest());
     let (mut visits, mut ignored, mut left_out) = (0, BTreeMap::new(), 0);
     let contents = logs.read_shown("training", |entry| {
         if continued && !args.again && known.has(entry.at) {
@@ -158,7 +158,7 @@ impl Learned<'_> {
                 "file_bytes": self.file_bytes(),
             },
         });
-        say(&format!("{}\n", serde_json::to_string_pretty(&value)?))
+        print_line(&format!("{}\n", serde_json::to_string_pretty(&value)?))
     }
 
     fn text(&self) -> anyhow::Result<()> {
@@ -172,7 +172,8 @@ impl Learned<'_> {
         if self.left_out > 0 {
             let requests = count(self.left_out, "request", "requests");
             text += &format!(
-                "\n{requests} are not later than what the model has learned from, and left out (--again learns them)"
+                "\n{requests} are not later than those that the model has learned, and skipped \
+                 (--again learns them)"
             );
         }
         let urls = self.model.observer().urls();
@@ -186,6 +187,6 @@ impl Learned<'_> {
             self.model.resident(),
             Bytes(self.file_bytes()),
         );
-        say(&text)
+        print_line(&text)
     }
 }

@@ -53,7 +53,7 @@ pub(super) async fn publication<T>(
         }
         bar.set_position(count(&publishing.sent).min(to_send));
     };
-    let ended = while_it_works(work, async || show()).await;
+    let ended = with_progress(work, async || show()).await;
     bar.finish_and_clear();
     ended
 }
@@ -88,7 +88,7 @@ pub(super) async fn arrivals<T>(
             }
         }
     };
-    let ended = while_it_works(work, show).await;
+    let ended = with_progress(work, show).await;
     bars.iter().for_each(ProgressBar::finish_and_clear);
     ended
 }
@@ -99,7 +99,7 @@ fn queue_of(status: &Value, name: &str) -> Option<u64> {
     replicas.iter().find(|one| one["name"] == *name)?["queue"].as_u64()
 }
 
-async fn while_it_works<T>(work: impl Future<Output = T>, mut show: impl AsyncFnMut()) -> T {
+async fn with_progress<T>(work: impl Future<Output = T>, mut show: impl AsyncFnMut()) -> T {
     let mut work = core::pin::pin!(work);
     loop {
         match lull_replication_daemon::service::within(PAUSE, &mut work).await {
@@ -130,7 +130,7 @@ impl ReplicaBar {
     }
 
     /// Prints a message beside the bar.
-    pub(crate) fn aside(&self, say: impl FnOnce()) {
+    pub(crate) fn print_above_bar(&self, say: impl FnOnce()) {
         self.bar.suspend(say);
     }
 }
@@ -148,7 +148,7 @@ fn watch(client: &Client, bar: &ProgressBar, ends: &AtomicBool) {
         let text = runtime.block_on(client.status()).ok();
         let status = text.and_then(|text| serde_json::from_str::<Value>(&text).ok());
         if let Some(status) = status {
-            let Here { bytes, files } = Here::of(&status);
+            let LocalStock { bytes, files } = LocalStock::of(&status);
             if bytes.0 < bytes.1 {
                 bar.set_length(bytes.1);
                 bar.set_position(bytes.0);
@@ -165,18 +165,18 @@ fn watch(client: &Client, bar: &ProgressBar, ends: &AtomicBool) {
 /// The stock of a replica compared with everything announced to it, including commits that it does not show
 /// so far: how much, and of how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Here {
+struct LocalStock {
     bytes: (u64, u64),
     files: (u64, u64),
 }
 
-impl Here {
+impl LocalStock {
     fn of(status: &Value) -> Self {
         let count = |shown: &str, buffered: &str| {
             let of = |name: &str| status[name].as_u64().unwrap_or(0);
             of(shown) + of(buffered)
         };
-        Here {
+        LocalStock {
             bytes: (count("valid_bytes", "buffered_valid_bytes"), count("bytes", "buffered_bytes")),
             files: (
                 count("valid_objects", "buffered_valid_bodies"),
@@ -187,7 +187,7 @@ impl Here {
 }
 
 /// The transfer to a replica, by two of its states this many seconds apart; none if there is none.
-pub(super) fn on_its_way(before: &Value, after: &Value, seconds: f64) -> Option<String> {
+pub(super) fn transfer_text(before: &Value, after: &Value, seconds: f64) -> Option<String> {
     let count = |status: &Value, name: &str| status[name].as_u64().unwrap_or(0);
     let queue = count(after, "queue");
     let missing = count(after, "bytes").saturating_sub(count(after, "valid_bytes"));
@@ -200,9 +200,9 @@ pub(super) fn on_its_way(before: &Value, after: &Value, seconds: f64) -> Option<
     let rest = if queue > 0 {
         format!("{queue} bodies wait to be sent")
     } else if rate > 0.0 {
-        "the last bodies are on their way".to_owned()
+        "the last bodies are in transit".to_owned()
     } else {
-        format!("{missing} bytes were missing when it reported last")
+        format!("{missing} bytes were missing at its last report")
     };
     let estimate = match (queue, rate > 0.0) {
         (1.., true) if left > 0.0 => format!(", about {:.0} s left", queue as f64 / left),
@@ -221,13 +221,13 @@ mod tests {
     #[test]
     fn replica_with_all_bodies_has_none_pending() {
         let one = json!({ "queue": 0, "bytes": 7, "valid_bytes": 7, "speculative_bytes": 7 });
-        assert_eq!(on_its_way(&one, &one, 1.0), None);
+        assert_eq!(transfer_text(&one, &one, 1.0), None);
     }
 
     #[test]
     fn waiting_commit_counts_as_pending() {
         let shown = json!({ "valid_bytes": 7, "bytes": 7, "valid_objects": 1, "objects": 1 });
-        assert_eq!(Here::of(&shown), Here { bytes: (7, 7), files: (1, 1) });
+        assert_eq!(LocalStock::of(&shown), LocalStock { bytes: (7, 7), files: (1, 1) });
         let mut waits = shown;
         for (name, count) in [
             ("buffered_bodies", 3),
@@ -237,21 +237,21 @@ mod tests {
         ] {
             waits[name] = json!(count);
         }
-        assert_eq!(Here::of(&waits), Here { bytes: (72, 107), files: (3, 4) });
+        assert_eq!(LocalStock::of(&waits), LocalStock { bytes: (72, 107), files: (3, 4) });
     }
 
     #[test]
     fn queued_bodies_have_a_rate_and_an_estimate() {
         let before = json!({ "queue": 3_000, "speculative_bytes": 0 });
         let after = json!({ "queue": 2_000, "speculative_bytes": 4_000_000 });
-        let text = on_its_way(&before, &after, 0.5).expect("bodies are on their way");
+        let text = transfer_text(&before, &after, 0.5).expect("bodies are in transit");
         assert_eq!(text, "2000 bodies wait to be sent, 8.0 MB/s, about 1 s left");
     }
 
     #[test]
     fn stalled_queue_is_reported() {
         let one = json!({ "queue": 2, "speculative_bytes": 5 });
-        let text = on_its_way(&one, &one, 1.0).expect("bodies wait");
+        let text = transfer_text(&one, &one, 1.0).expect("bodies wait");
         assert!(text.ends_with("nothing was sent in the last second"), "{text}");
     }
 
@@ -259,7 +259,7 @@ mod tests {
     fn sent_but_unreported_bodies_are_pending() {
         let before = json!({ "queue": 0, "bytes": 9, "valid_bytes": 3, "speculative_bytes": 0 });
         let after = json!({ "queue": 0, "bytes": 9, "valid_bytes": 3, "speculative_bytes": 6 });
-        let text = on_its_way(&before, &after, 1.0).expect("a body is on its way");
-        assert!(text.starts_with("the last bodies are on their way"), "{text}");
+        let text = transfer_text(&before, &after, 1.0).expect("a body is on its way");
+        assert!(text.starts_with("the last bodies are in transit"), "{text}");
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 const READY: &str = "lull-ready";
 
 /// Most lines before that one.
-const MOST_LINES: usize = 100;
+const MAX_LINES: usize = 100;
 
 /// A host, and the program that runs commands there.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Remote {
             .with_context(|| format!("cannot run {shown}"))?;
         let mut output = BufReader::new(child.stdout.take().expect("it is a pipe"));
         let mut line = String::new();
-        for _ in 0..MOST_LINES {
+        for _ in 0..MAX_LINES {
             line.clear();
             if output.read_line(&mut line).with_context(|| format!("cannot read from {shown}"))?
                 == 0

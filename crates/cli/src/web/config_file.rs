@@ -18,7 +18,7 @@ use super::prefetch::PrefetchArgs;
 use super::server_args::ServerArgs;
 use options::Place;
 
-/// What is wrong with a file, in one line.
+/// An error in a file, in one line.
 #[derive(Debug)]
 pub(super) struct FileError {
     path: PathBuf,
@@ -66,7 +66,7 @@ impl Source<'_> {
 pub(super) struct Setup {
     /// Options of the proxy.
     pub(super) server: ServerArgs,
-    /// How sites get certificates, if any does.
+    /// The method of getting certificates, if a site uses it.
     acme: Option<AcmeConfig>,
     /// The sites in the order of the file.
     pub(super) sites: Vec<SiteSetup>,

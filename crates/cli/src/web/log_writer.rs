@@ -13,11 +13,11 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// Lines that may wait to be written. Further lines are lost. Every event is logged once, so a reader that reads at
 /// all loses none.
-const MOST_WAITING: usize = 1024;
+const MAX_WAITING: usize = 1024;
 /// How long the program waits at its end for the last lines.
-const LAST_WAIT: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often it looks in this time whether the queue has room.
-const LOOK: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 enum Message {
     Line(Vec<u8>),
@@ -44,7 +44,7 @@ impl LogWriter {
     }
 
     fn to(out: impl Write + Send + 'static) -> io::Result<Self> {
-        let (messages, received) = sync_channel(MOST_WAITING);
+        let (messages, received) = sync_channel(MAX_WAITING);
         let (lasts, end) = channel();
         thread::Builder::new()
             .name("log".to_owned())
@@ -59,11 +59,11 @@ impl LogWriter {
     /// Waits until all lines are written, for two seconds at most.
     pub(super) fn finish(self) {
         let begun = Instant::now();
-        let left = || LAST_WAIT.saturating_sub(begun.elapsed());
+        let left = || SHUTDOWN_TIMEOUT.saturating_sub(begun.elapsed());
         while let Err(TrySendError::Full(_)) = self.messages.try_send(Message::End)
             && !left().is_zero()
         {
-            thread::sleep(LOOK);
+            thread::sleep(CHECK_INTERVAL);
         }
         let _: Result<(), RecvTimeoutError> = self.end.recv_timeout(left());
     }
@@ -92,7 +92,8 @@ impl MakeWriter<'_> for Lines {
 /// Writes until the end. `_lasts` is closed then.
 fn write(received: &Receiver<Message>, mut out: impl Write, _lasts: Sender<()>) {
     while let Ok(Message::Line(line)) = received.recv() {
-        // In one piece, so that no other program's line comes between. A closed standard error is no failure.
+        // In one piece, so that no other program's line comes between. A closed standard error is not a
+        // failure.
         let _ = out.write_all(&line);
     }
 }
@@ -128,12 +129,12 @@ mod tests {
         let mut lines = writer_thread.lines();
         let begun = Instant::now();
         // More than a pipe and the queue hold.
-        for _ in 0..10 * MOST_WAITING {
+        for _ in 0..10 * MAX_WAITING {
             lines.write_all(&[b'x'; 200]).unwrap();
         }
-        assert!(begun.elapsed() < bound(LONGEST, LAST_WAIT), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < bound(LONGEST, SHUTDOWN_TIMEOUT), "{:?}", begun.elapsed());
         writer_thread.finish();
-        assert!(begun.elapsed() < bound(LONGEST, 3 * LAST_WAIT), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < bound(LONGEST, 3 * SHUTDOWN_TIMEOUT), "{:?}", begun.elapsed());
         assert_eq!(reader.read(&mut [0; 300]).unwrap(), 300);
     }
 }

@@ -12,7 +12,7 @@ use lull_cc::Bytes;
 use lull_cli::arguments::{seconds, token};
 use lull_speculate::budget::Parameters;
 use lull_web::nps::{
-    Access, ByteCaps, KEPT_TIMES, LeastWorth, MonitorSettings, Nps, Save, ServiceWorker, Settings,
+    Access, ByteCaps, KEPT_TIMES, MinBenefit, MonitorSettings, Nps, Save, ServiceWorker, Settings,
     site_name,
 };
 use lull_web::policy::{self, Harmless, OwnersRules, Pattern, Policy};
@@ -63,9 +63,9 @@ pub(super) struct PrefetchArgs {
     /// repeated
     #[arg(long, value_name = "NAME", conflicts_with = "plain")]
     harmless_cookie: Vec<String>,
-    /// What decides how much is prefetched. "scheduler": the proxy sends a prefetch when the server has room, which
-    /// it learns from visitors' requests. "probes": the monitor sets a rate by the response times of probes. "paper":
-    /// like "probes", by the rules of SSR 5.2.2, for experiments; needs --paper-budget
+    /// Limit of prefetching. "scheduler": the proxy sends a prefetch when the server has room, which it
+    /// learns from visitors' requests. "probes": the monitor sets a rate by the response times of probes.
+    /// "paper": like "probes", by the rules of SSR 5.2.2, for experiments; needs --paper-budget
     #[arg(long, value_name = "HOW", conflicts_with = "plain", default_value = "scheduler")]
     budget: Budget,
     /// Path of a public object that is probed. May be repeated. With --budget scheduler, for a server that
@@ -81,7 +81,7 @@ pub(super) struct PrefetchArgs {
     /// Prefetch a page before the visitor points at its link only if it saves this many seconds of waiting
     /// per megabyte on average. A larger value saves bytes; 0 prefetches everything that may be wanted
     #[arg(long, value_name = "SECONDS", conflicts_with = "plain",
-        default_value_t = LeastWorth::default().0, value_parser = worth)]
+        default_value_t = MinBenefit::default().0, value_parser = worth)]
     least_worth: f32,
     /// Most bytes per day that one visitor prefetches: an IPv4 address or an IPv6 /64, which an office may
     /// share. The count starts from zero at each start
@@ -139,7 +139,7 @@ fn worth(text: &str) -> Result<f32, &'static str> {
 fn access(file: Option<&Path>) -> anyhow::Result<Access> {
     Ok(match file {
         Some(path) => Access::Token(token(path)?),
-        None => Access::Told(format!("{:032x}", u128::from_be_bytes(predict::random_key()?))),
+        None => Access::Generated(format!("{:032x}", u128::from_be_bytes(predict::random_key()?))),
     })
 }
 
@@ -160,20 +160,23 @@ fn budget(
 ) -> anyhow::Result<Option<Parameters>> {
     match late_from.len() {
         0 if how == Budget::Paper => {
-            let text =
-                "--budget paper needs --paper-budget: from when on a response to a probe is late";
-            Err(crate::Misuse(text.into()).into())
+            let text = "--budget paper needs --paper-budget, the time from which a response to a probe \
+                 is late";
+            Err(crate::UsageError(text.into()).into())
         }
         0 if how == Budget::Probes => Ok(Some(Parameters::shipped(objects.max(1)))),
         0 => Ok(None),
         _ if how == Budget::Probes => {
             let text = "--paper-budget is for --budget paper: leave it out with --budget probes";
-            Err(crate::Misuse(text.into()).into())
+            Err(crate::UsageError(text.into()).into())
         }
         count if count == objects => Ok(Some(Parameters::paper(late_from.iter().copied()))),
         count => {
-            let text = format!("--paper-budget is there {count} times, and --probe {objects}");
-            Err(crate::Misuse(text).into())
+            let text = format!(
+                "--paper-budget is given {count} times, and --probe {objects} \
+                                times"
+            );
+            Err(crate::UsageError(text).into())
         }
     }
 }
@@ -215,12 +218,13 @@ impl PrefetchArgs {
 
     fn check_options(&self) -> anyhow::Result<()> {
         if self.how.are_given() && self.log.is_empty() {
-            let text = "--format, --client-field and --trusted-proxy say how to read a log: name it with --log LOG";
-            return Err(crate::Misuse(text.into()).into());
+            let text = "--format, --client-field and --trusted-proxy describe a log: name the log \
+                        with --log LOG";
+            return Err(crate::UsageError(text.into()).into());
         }
         if let Some(path) = self.probe.iter().find(|path| !path.starts_with('/')) {
-            let text = format!("'{path}' is no path to probe: it begins with /");
-            return Err(crate::Misuse(text).into());
+            let text = format!("'{path}' is not a path to probe: begin it with /");
+            return Err(crate::UsageError(text).into());
         }
         Ok(())
     }
@@ -237,7 +241,7 @@ impl PrefetchArgs {
             .filter_map(|name| name.to_str().ok())
             .map(str::to_owned)
             .collect();
-        let learn = predict::of_a_site(
+        let learn = predict::learn_site(
             self.model.as_deref(),
             self.model_key.as_deref(),
             (&self.log, &self.how),
@@ -247,12 +251,12 @@ impl PrefetchArgs {
         let save_model = self.model.clone().map(|path| save(path, "the model"));
         let nps = Nps::learning(settings, learn, save_model);
         let Some(model) = &self.model else { return Ok(Some(nps)) };
-        let (bars, times) = (beside(model, ".bars"), beside(model, ".times"));
+        let (bars, times) = (sibling_path(model, ".bars"), sibling_path(model, ".times"));
         // The first bytes of any version.
-        let bars_before = kept_in(&bars, &Policy::KEPT_BARS[..7])?;
-        let times_before = kept_in(&times, &KEPT_TIMES[..11])?;
-        let nps = nps.keeping_bars(&bars_before, save(bars, "the bars"));
-        Ok(Some(nps.keeping_times(&times_before, save(times, "the times"))))
+        let bars_before = read_saved(&bars, &Policy::KEPT_BARS[..7])?;
+        let times_before = read_saved(&times, &KEPT_TIMES[..11])?;
+        let nps = nps.with_saved_bars(&bars_before, save(bars, "the bars"));
+        Ok(Some(nps.with_saved_times(&times_before, save(times, "the times"))))
     }
 
     /// The settings of the site's owner.
@@ -267,7 +271,7 @@ impl PrefetchArgs {
         };
         if self.behind_cdn && trust_forwarded.is_none() {
             let text = "--behind-cdn needs --trust-forwarded: otherwise all visitors have the address of the CDN";
-            return Err(crate::Misuse(text.into()).into());
+            return Err(crate::UsageError(text.into()).into());
         }
         let harmless = Harmless::new(self.harmless_cookie.iter().map(String::as_str));
         Ok(Settings {
@@ -284,7 +288,7 @@ impl PrefetchArgs {
                 visitor: Bytes(self.visitor_bytes),
                 daily: self.daily_bytes.map(Bytes),
             },
-            least_worth: LeastWorth(self.least_worth),
+            least_worth: MinBenefit(self.least_worth),
             held_back: self.hold_back,
             behind_cdn: self.behind_cdn,
             speculation_rules: self.speculation_rules,
@@ -297,29 +301,29 @@ impl PrefetchArgs {
 }
 
 /// The path of a file beside the model.
-fn beside(model: &Path, ending: &str) -> PathBuf {
+fn sibling_path(model: &Path, ending: &str) -> PathBuf {
     let mut path = model.as_os_str().to_owned();
     path.push(ending);
     path.into()
 }
 
 /// The earlier contents of that file, which must have this prefix; nothing if there is no such file.
-fn kept_in(path: &Path, begins: &[u8]) -> anyhow::Result<Vec<u8>> {
+fn read_saved(path: &Path, begins: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut before = Vec::new();
-    match File::open(path).and_then(|file| file.take(MOST_KEPT).read_to_end(&mut before)) {
+    match File::open(path).and_then(|file| file.take(MAX_KEPT).read_to_end(&mut before)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         read => {
             read.with_context(|| format!("{} cannot be read", path.display()))?;
         }
     }
     if !before.is_empty() && !before.starts_with(begins) {
-        bail!("{} is there, and none of lull's: name another model", path.display());
+        bail!("{} exists and was not written by lull web: name another model", path.display());
     }
     Ok(before)
 }
 
 /// The limit of what is read. The largest number of bars takes half of it.
-const MOST_KEPT: u64 = 10_000_000;
+const MAX_KEPT: u64 = 10_000_000;
 
 /// Saves `what` into a file that exists whole or not at all.
 fn save(path: PathBuf, what: &'static str) -> Save {
@@ -346,7 +350,7 @@ mod tests {
     #[test]
     fn prefetch_settings_default_to_the_library() {
         let (found, shipped) = (settings(&[]), Settings { held_back: 500, ..Settings::default() });
-        assert!(matches!(found.access, Access::Told(_)));
+        assert!(matches!(found.access, Access::Generated(_)));
         assert_eq!(
             format!("{found:?}"),
             format!("{:?}", Settings { access: found.access.clone(), ..shipped })
@@ -366,7 +370,7 @@ mod tests {
         assert_eq!(of("--probe", "/p").monitor.objects, ["/p"]);
         assert_eq!(of("--visitor-bytes", "7").caps.visitor, Bytes(7));
         assert_eq!(of("--daily-bytes", "8").caps.daily, Some(Bytes(8)));
-        assert_eq!(of("--least-worth", "0.5").least_worth, LeastWorth(0.5));
+        assert_eq!(of("--least-worth", "0.5").least_worth, MinBenefit(0.5));
         assert_eq!(of("--hold-back", "0.1").held_back, 1000);
         assert_eq!(of("--off-file", "off").off_file, Some("off".into()));
         assert!(of("--service-worker", "127.0.0.1:0").service_worker.is_some());
@@ -374,7 +378,7 @@ mod tests {
         assert!(settings(&["--shadow"]).shadow);
         let behind_cdn = crate::web::tests::parsed(&["--behind-cdn"]).unwrap().site.prefetching;
         assert!(behind_cdn.settings(NonZeroUsize::new(1)).unwrap().behind_cdn);
-        assert!(behind_cdn.settings(None).unwrap_err().is::<crate::Misuse>());
+        assert!(behind_cdn.settings(None).unwrap_err().is::<crate::UsageError>());
         let paper = settings(&["--probe", "/p", "--paper-budget", "0.01"]).monitor.parameters;
         assert_eq!(paper, Some(Parameters::paper([Duration::from_millis(10)])));
         let folder = tempfile::tempdir().unwrap();
@@ -403,23 +407,23 @@ mod tests {
         let misuses =
             [(Budget::Paper, &[][..], 2), (Budget::Probes, &times, 2), (Budget::Paper, &times, 1)];
         for (how, times, objects) in misuses {
-            assert!(budget(how, times, objects).unwrap_err().is::<crate::Misuse>());
+            assert!(budget(how, times, objects).unwrap_err().is::<crate::UsageError>());
         }
     }
 
     #[test]
     fn only_valid_files_beside_the_model_are_read() {
         let folder = tempfile::tempdir().unwrap();
-        let path = beside(&folder.path().join("site.model"), ".bars");
+        let path = sibling_path(&folder.path().join("site.model"), ".bars");
         assert_eq!(path, folder.path().join("site.model.bars"));
-        assert_eq!(kept_in(&path, b"lullbar").unwrap(), b"");
+        assert_eq!(read_saved(&path, b"lullbar").unwrap(), b"");
         let mut save = save(path.clone(), "the bars");
         save(Policy::KEPT_BARS).unwrap();
-        assert_eq!(kept_in(&path, b"lullbar").unwrap(), Policy::KEPT_BARS);
-        assert!(kept_in(&path, b"lull times").is_err());
+        assert_eq!(read_saved(&path, b"lullbar").unwrap(), Policy::KEPT_BARS);
+        assert!(read_saved(&path, b"lull times").is_err());
         fs::write(&path, "a shopping list").unwrap();
-        let why = kept_in(&path, b"lullbar").unwrap_err().to_string();
-        assert!(why.contains("none of lull's"), "{why}");
+        let why = read_saved(&path, b"lullbar").unwrap_err().to_string();
+        assert!(why.contains("not written by lull web"), "{why}");
     }
 
     #[test]
@@ -437,7 +441,7 @@ mod tests {
     #[test]
     fn missing_token_is_generated_on_each_start() {
         let made = || match access(None).unwrap() {
-            Access::Told(token) => token,
+            Access::Generated(token) => token,
             other => panic!("{other:?}"),
         };
         let token = made();

@@ -47,7 +47,7 @@ impl Reload {
             }
             Err(error) => format!("{error:#}"),
         };
-        self.listener.tell(&Event::ConfigKept { why });
+        self.listener.report(&Event::ConfigKept { why });
     }
 
     /// Whether all of the file is used.
@@ -80,7 +80,7 @@ impl Reload {
             Ok(nps) => nps.map(|nps| Arc::new(nps) as _),
             Err(error) => {
                 let why = format!("{name} is served without prefetching: {error:#}");
-                listener.tell(&Event::ConfigKept { why });
+                listener.report(&Event::ConfigKept { why });
                 None
             }
         };

@@ -47,7 +47,7 @@ fn invalid_options_are_rejected_with_a_remedy() {
         ),
         (&["--backend", "tap"], "write auto, tun or packet"),
         (&["--buffer", "100B"], "holds no packet of 1500 B: give it more"),
-        (&["--left", "0"], "there may be 1 to 1000"),
+        (&["--left", "0"], "1 to 1000 are allowed"),
         (&["--rtt", "0ms"], "give the buffer in bytes (64kB) or packets (100p)"),
         (&["--trace", "/no/such/file"], "/no/such/file cannot be read"),
         (&["--rtt", "10ms", "--delay", "5ms"], "cannot be used with"),

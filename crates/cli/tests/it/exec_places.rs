@@ -269,7 +269,7 @@ fn invalid_control_name_is_rejected_with_known_ones() {
         let said = finish(&mut lull(&["exec", "--cc", name, "--", "true"]));
         let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
         let first = known.unwrap().split_whitespace().next().unwrap().to_owned();
-        said.fails(125, &format!("'{name}' is no name of a congestion control"));
+        said.fails(125, &format!("'{name}' is not the name of a congestion control"));
         said.fails(125, &format!("this kernel has {first}"));
     }
 }
@@ -289,7 +289,8 @@ fn unknown_control_is_rejected_with_known_ones() {
 fn background_needs_network_that_honours_its_mark() {
     let exec = |arguments: &[&str]| finish(lull(&["exec", "--cc"]).args(arguments));
     exec(&["background", "--", "true"]).fails(125, "'background' does not yield by itself");
-    exec(&["background", "--", "true"]).fails(125, "say so with --network-honours-le, or take");
+    exec(&["background", "--", "true"])
+        .fails(125, "Confirm that with --network-honours-le, or use");
     exec(&["background", "--network-honours-le", "--dscp", "none", "--", "true"])
         .fails(125, "leave out --dscp none");
     needs!(lull_testing::bpf());

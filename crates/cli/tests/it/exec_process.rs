@@ -44,7 +44,7 @@ fn exit_code_is_kept_if_nothing_can_be_counted() {
     };
     let said = run(&[]);
     assert_eq!(said.code(), Some(7), "{said:?}");
-    assert!(said.err.starts_with("lull: what was sent is not known: to list open"), "{said:?}");
+    assert!(said.err.starts_with("lull: the sent bytes are unknown: to list open"), "{said:?}");
     let said = run(&["--json"]);
     let summary: Value = serde_json::from_str(&said.err).unwrap();
     assert_eq!((&summary["exit_code"], &summary["tcp_bytes"]), (&7.into(), &Value::Null));

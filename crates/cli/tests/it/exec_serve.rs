@@ -125,7 +125,7 @@ print('/lull.' in open('/proc/self/cgroup').read())";
     assert!(answer.ends_with("it has the rights of another user\nFalse\n"), "{answer}");
     for line in ["background 2 le", "background 1 1", "x"] {
         let answer = ask(line);
-        assert!(answer.contains("it speaks another version"), "{answer}");
+        assert!(answer.contains("its protocol has another version"), "{answer}");
         assert!(answer.ends_with("\nFalse\n"), "{answer}");
     }
     eventually("no cgroup is left", || server.cgroups().is_empty());
@@ -148,7 +148,7 @@ fn program_that_outlives_its_client_stays_in_background() {
 
 /// Including traffic that only the server can see.
 #[test]
-fn server_reports_what_others_send() {
+fn server_reports_delegated_traffic() {
     needs!(lull_testing::bpf(), lull_testing::command("tmux"), lull_testing::command("setpriv"));
     let server = Server::start();
     let name = crate::support::unique_name();

@@ -23,7 +23,7 @@ fn unit_of_a_slice_is_in_the_background() {
     let control = Variant::load(&[]);
     let slice = Service::make();
     let said = finish(&mut lull(&["kernel", "slice", "--cc", &control.0, &slice.name()])).ok();
-    assert_eq!(said, format!("processes of {} are in the background from now on\n", slice.name()));
+    assert_eq!(said, format!("processes of {} are now in the background\n", slice.name()));
     let unit = slice.0.join("unit.service");
     fs::create_dir(&unit).unwrap();
     let script = "echo $$ >$1/cgroup.procs && exec python3 -c \"$2\"";

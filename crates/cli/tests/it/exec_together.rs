@@ -27,7 +27,7 @@ fn missing_program_is_found_missing_in_nested_run() {
 }
 
 #[test]
-fn nested_run_loads_and_unloads_what_it_needs() {
+fn nested_run_loads_and_unloads_controls() {
     needs!(lull_testing::bpf());
     let nice = Variant::unloaded();
     let script = "\"$LULL\" exec --quiet --cc reno -- \
@@ -39,7 +39,7 @@ fn nested_run_loads_and_unloads_what_it_needs() {
 
 /// The first of them loads the control, the last one unloads it, and sometimes none is left.
 #[test]
-fn parallel_runs_share_what_is_loaded() {
+fn parallel_runs_share_a_loaded_control() {
     const THREADS: u64 = 4;
     const MOST: u64 = 20;
     needs!(lull_testing::bpf(), lull_testing::command("python3"));

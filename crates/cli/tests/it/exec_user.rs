@@ -23,7 +23,7 @@ fn as_nobody(script: &str) -> Said {
 const IDENTITY: &str = "echo $(id -u) $(id -g) $(id -G) $HOME $USER $PATH";
 
 #[test]
-fn program_runs_as_user_who_called_sudo() {
+fn program_runs_as_user_of_sudo() {
     needs!(lull_testing::bpf(), lull_testing::command("sudo"), lull_testing::command("setpriv"));
     let script = format!(
         "sudo -n EXTRA=1 $LULL exec --json --cc reno -- sh -c '{IDENTITY}
@@ -43,7 +43,7 @@ fn program_runs_as_user_who_called_sudo() {
 fn failed_program_of_sudo_user_gets_a_hint() {
     needs!(lull_testing::bpf(), lull_testing::command("sudo"), lull_testing::command("setpriv"));
     let said = as_nobody("sudo -n $LULL exec --cc reno -- false");
-    let hint = "lull: the program ran as nobody, who called sudo: --user root runs it as root";
+    let hint = "lull: the program ran as nobody, the user of sudo: --user root runs it as root";
     assert_eq!(said.err.trim().lines().nth(1), Some(hint), "{said:?}");
     let said = as_nobody("sudo -n $LULL exec --cc reno -- true");
     assert_eq!(said.err.trim().lines().count(), 1, "{said:?}");

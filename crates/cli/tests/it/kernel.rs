@@ -69,7 +69,7 @@ fn name_cannot_leave_the_folder_of_loaded_controls() {
 }
 
 #[test]
-fn json_reports_what_was_done() {
+fn json_reports_the_result() {
     needs!(lull_testing::bpf());
     let nice = Variant::unloaded();
     let said = load(&nice.0, &["--json", "--algorithm", "vegas"]).ok();
@@ -115,7 +115,10 @@ fn options_of_nice_are_rejected_for_other_controls() {
     for algorithm in ["vegas", "background", "lull"] {
         for option in ["--threshold", "--fraction", "--min-window"] {
             // Also the default, since it would have no effect.
-            let words = format!("{option} is of nice, and {algorithm} has nothing like it: leave");
+            let words = format!(
+                "{option} is a parameter of nice, and {algorithm} does not have \
+                                 it: leave"
+            );
             load("t", &["--algorithm", algorithm, option, "0.5"]).fails(2, &words);
         }
     }
@@ -196,7 +199,7 @@ fn unload_with_hidden_users_needs_force() {
     let nice = Variant::load(&[]);
     let script = "unshare --cgroup \"$LULL\" kernel unload --name $1 $2";
     let said = finish(&mut shell(script, &[&nice.0, ""]));
-    said.fails(1, &format!("whether programs use '{}' is not to be seen from here", nice.0));
+    said.fails(1, &format!("programs may use '{}' in cgroups that are not visible here", nice.0));
     assert!(nice.is_loaded());
     finish(&mut shell(script, &[&nice.0, "--force"])).ok();
     eventually("it is unloaded", || !nice.is_loaded());
@@ -408,7 +411,7 @@ fn killed_load_leaves_nothing_half_done() {
 
 /// Sockets that chose a name keep the congestion control that had it.
 #[test]
-fn status_shows_sockets_of_what_is_unloaded() {
+fn status_shows_sockets_of_unloaded_controls() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let nice = Variant::load(&[]);
     let mut command = lull(&["exec", "--quiet", "--cc", &nice.0, "--", "python3"]);
@@ -501,13 +504,17 @@ fn closed_bpf_file_system_is_reported() {
     for command in ["status", "load", "unload"] {
         let arguments = [public.folder().to_str().unwrap(), command];
         let said = finish(&mut private_shell(script, &arguments));
-        said.fails(1, "the BPF file system at /sys/fs/bpf is closed to this user: run it as root");
+        said.fails(
+            1,
+            "the BPF file system at /sys/fs/bpf cannot be used by this user: run it as \
+                       root",
+        );
     }
     drop(nice);
 }
 
 #[test]
-fn load_over_automatic_one_says_when_it_goes() {
+fn load_over_automatic_one_reports_its_end() {
     needs!(lull_testing::bpf());
     let nice = Variant::unloaded();
     let exec = ["exec", "--quiet", "--cc", &nice.0, "--automatic", "--"];

@@ -137,7 +137,7 @@ fn invalid_lab_options_have_one_line_and_an_exit_code() {
         (&bench, &["run", "mini", "--only", "control=bbr"], "cubic, reno"),
         (&bench, &["run", "mini", "--only", "speed=1"], "there are control"),
         (&bench, &["run", "mini", "--plans", "nowhere"], "nowhere"),
-        (&bench, &["run", "mini", "--simulated"], "none of these needs no kernel"),
+        (&bench, &["run", "mini", "--simulated"], "each of these needs the kernel"),
         (&bench, &["run"], "PLAN"),
         (&bench, &["run", "--only", "control=cubic"], "no plan"),
         (&bench, &["run", "--only", "control=cubic", "no-such-plan"], "no-such-plan"),
@@ -177,8 +177,10 @@ fn plans_without_kernel_need_run_anywhere() {
     assert!(!cells.is_empty() && cells.iter().all(|key| key.contains("network=simulator")));
     // Omissions are reported: the one as a whole, and of the other the available part.
     let (left_out, all) = (cells.len(), 2 * cells.len());
-    let told =
-        format!("without what needs a kernel: demo, {left_out} of {all} cells of simulator-kernel");
+    let told = format!(
+        "without cells that need the kernel: demo, {left_out} of {all} cells of \
+                 simulator-kernel"
+    );
     assert!(said.contains(&told), "no {told} in {said}");
     assert!(said.contains("2 plans: "), "{said}");
 }
@@ -518,7 +520,7 @@ fn demo_ends_at_once_on_a_signal_and_leaves_nothing() {
             finish(&mut lull(&["exec", "--quiet", "true"])).ok();
         }
         // The kernel releases a congestion control a moment later.
-        wait_for(&format!("a machine as it was before {signal}"), || {
+        wait_for(&format!("a machine      remove it again {signal}"), || {
             left_behind(&home, &before).is_empty().then_some(())
         });
     }

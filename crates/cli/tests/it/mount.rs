@@ -62,7 +62,7 @@ fn earlier_publication_stays_a_folder_until_restart() {
     fs::write(next.join(".lull/mine"), "mine").unwrap();
     let (source, origin) = (next.to_str().unwrap(), site.path("origin"));
     let said = finish(&mut lull(&["publish", source, "--origin", &origin]));
-    said.fails(1, "`.lull` at the root is Lull's own: rename the file");
+    said.fails(1, "`.lull` at the root is reserved for Lull: rename the file");
     assert_eq!(site.status("origin")["sequence"], 2);
     // Past states are not on the disk.
     drop(site.replicas.remove("paris"));
@@ -98,8 +98,8 @@ fn folder_that_cannot_be_a_mount_point_is_reported() {
     let (folder, none, file) = (site.path("paris"), site.path("none"), site.path("token"));
     for (place, words) in [
         (&folder, "is not empty: name an empty folder"),
-        (&none, "make the folder first"),
-        (&file, "is no folder"),
+        (&none, "create the folder first"),
+        (&file, "is not a folder"),
     ] {
         let said = finish(&mut lull(&["replica", "run", &folder, "--mount", place]));
         said.fails(1, words);

@@ -66,7 +66,7 @@ fn mount_reads_and_origin_writes_are_judged() {
         &log,
     ];
     // Nothing has been published.
-    finish(&mut lull(&arguments)).fails(1, "publish what --into has written first");
+    finish(&mut lull(&arguments)).fails(1, "publish the output of --into first");
 
     let said = finish(&mut lull(&["lab", "readers", "--into", &first, "--json", &log])).ok();
     let said: Value = serde_json::from_str(&said).unwrap();

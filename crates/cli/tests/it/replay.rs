@@ -457,7 +457,7 @@ fn unreplayable_log_is_reported_on_one_line() {
     let bench = Bench::new(1, 1);
     let nowhere = format!("http://127.0.0.1:{}", free_port());
     let replay = |arguments: &[&str]| bench.lab(&[&["replay"], arguments].concat());
-    replay(&["--to", &nowhere, "access.log"]).fails(1, "takes no connection");
+    replay(&["--to", &nowhere, "access.log"]).fails(1, "accepts no connection");
     replay(&["--to", &nowhere, "--begin", "5000s", "access.log"]).fails(1, "another one");
     replay(&["--to", &nowhere, "nothing.log"]).fails(1, "nothing.log");
     replay(&["--to", "https://site.example", "access.log"]).fails(2, "http://");

@@ -30,7 +30,7 @@ fn write(site: &Site, written: &mut Written, name: &str, number: usize) -> bool 
         }
         507 => {
             let said = String::from_utf8_lossy(&answer.body).into_owned();
-            assert_eq!(said, "the disk is full: make room, and it goes on by itself\n");
+            assert_eq!(said, "the disk is full: free space, then it continues by itself\n");
             false
         }
         _ => panic!("{name}: {answer:?}"),
@@ -68,18 +68,18 @@ fn full_origin_rejects_whole_writes_and_continues() {
     refused.extend(put(&site, &mut written, 30..60));
     assert!(written.len() > 3 && refused.len() > 15, "{refused:?}");
     // Not every write needs to report it.
-    let words = "the disk is full: make room, until then writes are refused";
+    let words = "the disk is full: free space; until then writes are rejected";
     eventually("it is told", || site.told("origin", "full") == [words]);
     assert_eq!(site.status("origin")["disk_full"], true);
     let status = finish(&mut lull(&["status", &site.path("origin")])).ok();
-    assert!(status.contains("\n  the disk had no room within the last minute"), "{status}");
+    assert!(status.contains("\n  the disk was full within the last minute"), "{status}");
     let folder = site.path("public");
     fs::create_dir(&folder).unwrap();
     fs::write(format!("{folder}/page"), "1").unwrap();
     fs::write(format!("{folder}/image"), body(62)).unwrap();
     let (own, into) = (site.path("origin"), ["--into", "public"]);
     let publish = || finish(lull(&["publish", &folder, "--origin", &own]).args(into));
-    publish().fails(1, "the disk is full: make room");
+    publish().fails(1, "the disk is full: free space");
     // Refused writes had no effect.
     assert_eq!(sequence(&site, "origin"), written.len());
     eventually("all of it", || sequence(&site, "paris") == written.len());
@@ -170,7 +170,7 @@ fn full_replica_continues_and_catches_up() {
     assert!(!goes_on(&site));
     assert_eq!(
         told(),
-        ["the disk is full: make room, until then reads of newer state wait"],
+        ["the disk is full: free space; until then reads of newer state wait"],
         "once"
     );
     assert_eq!(site.status("paris")["disk_full"], true);

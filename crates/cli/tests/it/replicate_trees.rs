@@ -33,7 +33,7 @@ fn unpublishable_folder_is_rejected_as_a_whole() {
         ("mkfifo pipe", "pipe` is a socket, a pipe or a device"),
         ("mknod null c 1 3", "null` is a socket, a pipe or a device"),
         ("mknod disk b 7 0", "disk` is a socket, a pipe or a device"),
-        ("mkdir .lull; echo >.lull/file", "is Lull's own: rename the file"),
+        ("mkdir .lull; echo >.lull/file", "is reserved for Lull: rename the file"),
         (deep, "`: the path has over 4095 bytes: shorten it"),
     ]
     .into_iter()
@@ -67,8 +67,8 @@ fn names_special_on_other_systems_are_rejected_by_http() {
     let long_name = "n".repeat(256);
     for (name, words) in [
         ("", "the path is empty"),
-        ("a/../b", "`.` or `..` in it"),
-        ("a/%2e%2e/b", "`.` or `..` in it"),
+        ("a/../b", "contains `.` or `..`"),
+        ("a/%2e%2e/b", "contains `.` or `..`"),
         ("/etc/passwd", "the path is absolute"),
         ("a//b", "the path has an empty name"),
         ("a%00b", "a\\x00b`: the path has a zero byte"),

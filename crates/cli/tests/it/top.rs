@@ -88,7 +88,7 @@ fn top_shows_when_a_job_is_paused() {
 
 /// As CI runs it, with neither terminal nor user.
 #[test]
-fn top_without_a_terminal_says_what_to_use() {
+fn top_without_a_terminal_names_the_options() {
     let mut command = lull(&["top"]);
     finish(command.env_clear()).fails(1, "needs a terminal: use --once or --json");
     finish(&mut lull(&["top", "--sort", "x"])).fails(2, "invalid value 'x'");

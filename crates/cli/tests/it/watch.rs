@@ -99,7 +99,7 @@ fn names_differing_in_case_are_reported_and_skipped() {
     eventually("what comes later", || has("later"));
     assert!(!has("readme"));
     let told = told();
-    let words = "readme`: it differs from `README` only in case, and is left out: rename one";
+    let words = "readme`: it differs from `README` only in case, and is skipped: rename one";
     assert!(told.len() == 1 && told[0].contains(words), "{told:?}");
     // The file is not written when the other one is renamed.
     fs::rename(format!("{folder}/README"), format!("{folder}/first")).unwrap();
@@ -114,7 +114,7 @@ fn unwatchable_folder_is_reported_in_one_line() {
     finish(&mut lull(&["origin", "init", &own])).ok();
     let all = path("");
     for (watched, words) in
-        [(&none, "is no folder"), (&own, "one in the other"), (&all, "move one")]
+        [(&none, "is not a folder"), (&own, "contain each other"), (&all, "move one")]
     {
         let arguments = ["origin", "run", &own, "--listen", "127.0.0.1:0", "--watch", watched];
         finish(&mut lull(&arguments)).fails(1, words);
@@ -125,7 +125,7 @@ fn unwatchable_folder_is_reported_in_one_line() {
     let arguments = ["origin", "run", &own, "--listen", "127.0.0.1:0", "--watch", &none];
     let mut daemon = Daemon::start(&arguments);
     let skipped = daemon.wait_for("skipped")["text"].as_str().unwrap().to_owned();
-    assert!(skipped.contains("Lull's own: rename the file"), "{skipped}");
+    assert!(skipped.contains("reserved for Lull: rename the file"), "{skipped}");
     daemon.wait_for("watching");
 }
 
@@ -174,7 +174,8 @@ fn changes_in_unwatched_folders_are_found() {
         }
     }
     assert_eq!(told.len(), 1, "{told:?}");
-    let words = "looked at once a minute only: raise fs.inotify.max_user_watches, and start again";
+    let words = "only compared once a minute: raise fs.inotify.max_user_watches, and restart the \
+                 origin";
     assert!(told[0].contains(words), "{told:?}");
     let all_have = |name: &str| FOLDERS.iter().all(|inside| has(&format!("{inside}/{name}")));
     assert!(all_have("first"));

@@ -474,7 +474,7 @@ fn impossible_web_set_up_is_reported_in_one_line() {
             2,
             "--plain",
         ),
-        (&["--upstream", there, "--listen", "127.0.0.1:0", "--probe", "a"], 2, "begins with /"),
+        (&["--upstream", there, "--listen", "127.0.0.1:0", "--probe", "a"], 2, "begin it with /"),
         (&["--upstream", there, "--listen", "127.0.0.1:0", "--model", "/dev/null"], 1, "/dev/null"),
         (&["--upstream", there, "--listen", "127.0.0.1:0", "--log", "/none"], 1, "/none"),
         (&["--upstream", there, "--listen", "127.0.0.1:0", "--token-file", "/none"], 1, "/none"),

@@ -18,7 +18,7 @@ use super::reported::without_folders;
 use super::{Placed, TrafficError, Work};
 
 /// How long a program may take to end after a termination request.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A started program, and its error output.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Programs {
             {
                 let mut command = placed.to.command(program);
                 command.args(arguments);
-                placed.tell_control(&mut command);
+                placed.set_control_variable(&mut command);
                 let server = programs.spawn(&placed, command, false)?;
                 programs.servers.push(server);
             }
@@ -124,7 +124,7 @@ impl Programs {
                 command.args(arguments);
                 command
             };
-            placed.tell_control(&mut command);
+            placed.set_control_variable(&mut command);
             let program = self.spawn(&placed, command, *report)?;
             self.running.push((group, program));
         }
@@ -168,7 +168,7 @@ impl Programs {
 
 impl Placed {
     /// Passes the kernel's name of the group's congestion control to a program, if there is one.
-    fn tell_control(&self, command: &mut Command) {
+    fn set_control_variable(&self, command: &mut Command) {
         if !self.control.is_empty() {
             command.env("LULL_CONTROL", &*self.control.to_string_lossy());
         }
@@ -195,7 +195,7 @@ impl Program {
                 Err(TrafficError::Failed {
                     group: self.group.clone(),
                     program: self.name.clone(),
-                    why: "what it printed is no report, which is a JSON object".to_owned(),
+                    why: "its output is not a JSON object".to_owned(),
                 })
             }
             _ => Ok(()),
@@ -214,7 +214,8 @@ impl Program {
         let mut said = String::new();
         // Unreadable output is not quoted.
         let _ = self.errors.rewind().and_then(|()| self.errors.read_to_string(&mut said));
-        let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+        let last =
+            said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it printed nothing");
         TrafficError::Failed {
             group: self.group.clone(),
             program: self.name.clone(),
@@ -227,7 +228,7 @@ impl Program {
         // `lull exec` passes it on to its program; SIGKILL would leave that behind.
         let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
         let step = Duration::from_millis(10);
-        for _ in 0..PATIENCE.as_millis() / step.as_millis() {
+        for _ in 0..TIMEOUT.as_millis() / step.as_millis() {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
             }

@@ -214,9 +214,9 @@ impl Engine {
                     break;
                 }
                 self.due.pop();
-                self.happen(due)?;
+                self.handle_due(due)?;
             }
-            if !self.obey(orders)? {
+            if !self.handle_commands(orders)? {
                 return Ok(());
             }
         }
@@ -231,7 +231,7 @@ impl Engine {
     }
 
     /// Executes commands; returns whether to continue.
-    fn obey(&mut self, orders: &Receiver<Order>) -> Result<bool, TrafficError> {
+    fn handle_commands(&mut self, orders: &Receiver<Order>) -> Result<bool, TrafficError> {
         loop {
             match orders.try_recv() {
                 Err(TryRecvError::Empty) => return Ok(true),
@@ -325,7 +325,7 @@ impl Engine {
         tallies
     }
 
-    fn happen(&mut self, due: Due) -> Result<(), TrafficError> {
+    fn handle_due(&mut self, due: Due) -> Result<(), TrafficError> {
         match due {
             Due::Sample => {
                 self.sample();

@@ -35,7 +35,8 @@ impl Scratch {
         let path = covered.ok_or_else(|| {
             let text = format!(
                 "no folder can be covered with a file system in memory: each of {} is missing, or \
-                 holds this program, its working directory or the results (--out): make one of them",
+                 holds this program, its working directory or the results (--out): create one of \
+                 them",
                 COVERED.join(", ")
             );
             io::Error::new(io::ErrorKind::NotFound, text)

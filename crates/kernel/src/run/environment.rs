@@ -6,14 +6,14 @@
 use std::ffi::OsString;
 
 /// sd_listen_fds(3) takes the sockets from descriptor 3 on if this is its own id.
-const LISTENS: &str = "LISTEN_PID";
+const LISTEN_PID: &str = "LISTEN_PID";
 
 /// The same by an identifier that only the kernel gives out. Without it the number is enough.
-const LISTENS_UNIQUELY: &str = "LISTEN_PIDFDID";
+const LISTEN_PIDFDID: &str = "LISTEN_PIDFDID";
 
 /// Beside that, sd_watchdog_enabled(3), and programs that check whether systemd itself has started them
 /// (systemd.exec(5)).
-const NUMBERS: [&str; 3] = [LISTENS, "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
+const NUMBERS: [&str; 3] = [LISTEN_PID, "WATCHDOG_PID", "SYSTEMD_EXEC_PID"];
 
 /// A variable with its value; None stands for the program's id.
 pub(super) type Variable = (OsString, Option<OsString>);
@@ -31,8 +31,8 @@ pub(super) fn in_place_of(own: u32, variables: Vec<(OsString, OsString)>) -> Vec
             (name, value)
         })
         .collect();
-    if variables.iter().any(|(name, value)| name == LISTENS && value.is_none()) {
-        variables.retain(|(name, _)| name != LISTENS_UNIQUELY);
+    if variables.iter().any(|(name, value)| name == LISTEN_PID && value.is_none()) {
+        variables.retain(|(name, _)| name != LISTEN_PIDFDID);
     }
     variables
 }

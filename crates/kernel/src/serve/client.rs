@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
 
-use super::{CONGESTIONS, PATIENCE, SNAPSHOT, SOCKET, VERSION};
+use super::{CONGESTIONS, SNAPSHOT, SOCKET, TIMEOUT, VERSION};
 use crate::background::Choice;
 use crate::cgroup::Hierarchy;
 use crate::error::{Error, Result};
@@ -52,7 +52,7 @@ impl Served {
             return Err(refused("it gives no names to jobs: leave out --name"));
         }
         if choice.direction != Direction::Both {
-            return Err(refused("what is sent and what is received yields: leave out --direction"));
+            return Err(refused("both sent and received traffic yields: leave out --direction"));
         }
         if choice.udp != Udp::Pass {
             return Err(refused("it does not slow UDP: leave out --udp, or run lull as root"));
@@ -73,7 +73,7 @@ impl Served {
         let answer = exchange(&stream, &request).map_err(|error| refused(&error.to_string()))?;
         let Some((knows, cgroup)) = answer.strip_prefix("ok ").and_then(|ok| ok.split_once(' '))
         else {
-            return Err(refused(answer.strip_prefix("no ").unwrap_or("it gives no answer")));
+            return Err(refused(answer.strip_prefix("no ").unwrap_or("it does not answer")));
         };
         let knows: u8 = knows.parse().unwrap_or(0);
         let (knows_yielding, slows_received) = (knows & 1 != 0, knows & 2 != 0);
@@ -159,12 +159,12 @@ pub(crate) fn ask_for_snapshot() -> Result<Option<Snapshot>> {
     let refused = |why: &str| Error::Refused { socket: socket.clone(), why: why.to_owned() };
     let ask = || -> io::Result<String> {
         let stream = UnixStream::connect(&socket)?;
-        stream.set_read_timeout(Some(2 * PATIENCE))?;
+        stream.set_read_timeout(Some(2 * TIMEOUT))?;
         exchange(&RefCell::new(BufReader::new(stream)), SNAPSHOT)
     };
     let answer = ask().map_err(|error| refused(&error.to_string()))?;
     let Some(text) = answer.strip_prefix("ok ") else {
-        return Err(refused(answer.strip_prefix("no ").unwrap_or("it gives no answer")));
+        return Err(refused(answer.strip_prefix("no ").unwrap_or("it does not answer")));
     };
     serde_json::from_str(text).map(Some).map_err(|error| refused(&error.to_string()))
 }

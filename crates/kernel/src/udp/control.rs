@@ -25,13 +25,13 @@ const KEPT_MICROS: u64 = 10_000_000;
 /// A path has no answers if so many requests got none: three seconds of use.
 const UNANSWERED_REQUESTS: u32 = 30;
 /// Paths that are measured at the same time. Others have a megabit per second each.
-const MOST_PATHS: usize = 256;
+const MAX_PATHS: usize = 256;
 
 /// What the thread has found.
 #[derive(Debug, Default)]
 struct Findings {
     unanswered: AtomicU64,
-    elsewhere: AtomicU64,
+    other_namespaces: AtomicU64,
 }
 
 /// The thread that measures.
@@ -67,8 +67,8 @@ impl Control {
     }
 
     /// Networks that were used from another network namespace.
-    pub(super) fn elsewhere(&self) -> u64 {
-        self.findings.elsewhere.load(Ordering::Relaxed)
+    pub(super) fn other_namespaces(&self) -> u64 {
+        self.findings.other_namespaces.load(Ordering::Relaxed)
     }
 }
 
@@ -146,16 +146,16 @@ impl Measuring {
             return;
         }
         let at = Timestamp::from_micros(now);
-        if self.paths.len() >= MOST_PATHS {
+        if self.paths.len() >= MAX_PATHS {
             self.paths.retain(|_, path| path.uploads.next_time(at).is_some());
         }
-        if self.paths.len() < MOST_PATHS && !self.paths.contains_key(&key) {
-            let is_elsewhere = table::network_namespace(&key) != self.own;
-            self.findings.elsewhere.fetch_add(is_elsewhere.into(), Ordering::Relaxed);
+        if self.paths.len() < MAX_PATHS && !self.paths.contains_key(&key) {
+            let is_foreign = table::network_namespace(&key) != self.own;
+            self.findings.other_namespaces.fetch_add(is_foreign.into(), Ordering::Relaxed);
             self.next += 1;
             let uploads = Uploads::default();
             let number = self.next;
-            let path = Measured { number, uploads, is_unanswered: is_elsewhere };
+            let path = Measured { number, uploads, is_unanswered: is_foreign };
             self.paths.insert(key, path);
         }
         if let (Some(path), Some(entry)) = (self.paths.get_mut(&key), self.tables.entry(&key)) {

@@ -24,7 +24,7 @@ const DATA: usize = 8 + 4 + 4 + 8;
 /// The longest reply with an IPv4 header.
 const LONGEST: usize = 60 + HEADER + DATA;
 /// Replies read at once.
-const MOST_AT_ONCE: usize = 64;
+const MAX_AT_ONCE: usize = 64;
 
 /// The data of an echo request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl Echo {
         for (socket, is_v4) in
             std::iter::once((&self.v4, true)).chain(self.v6.iter().map(|socket| (socket, false)))
         {
-            for _ in 0..MOST_AT_ONCE {
+            for _ in 0..MAX_AT_ONCE {
                 match self.receive_from(socket, is_v4) {
                     Ok(reply) => replies.extend(reply),
                     Err(_) => break,

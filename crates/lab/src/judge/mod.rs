@@ -106,7 +106,7 @@ pub struct Judged {
 
 impl Judged {
     /// The value for readers, with its interval.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let value = number(self.value, 4);
         self.half_width
             .map_or_else(|| value.clone(), |half| format!("{value} ± {}", number(half, 4)))

@@ -292,7 +292,7 @@ fn explain(
     let at = |one: &Judged| {
         let side = if one.margin < 0.0 { "misses" } else { "meets" };
         let [bound, margin] = [one.bound, one.margin.abs()].map(|n| number(n, 4));
-        format!("{} {side} {bound} by {margin} ({})", one.told(), one.key)
+        format!("{} {side} {bound} by {margin} ({})", one.text(), one.key)
     };
     let mut text = if judgements.len() == 1 {
         at(worst)

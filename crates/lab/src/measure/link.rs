@@ -54,7 +54,7 @@ pub(super) struct View<'a> {
 }
 
 /// The samples of both directions in a range of time.
-struct Stretch<'a> {
+struct SampleRange<'a> {
     series: &'a Series,
     forward: &'a [Sample],
     reverse: &'a [Sample],
@@ -106,7 +106,7 @@ impl<'a> View<'a> {
                 series::within(samples, series.interval_s, settling.start_s, measured.end_s)
             };
             let (forward, reverse) = (stretch(&series.forward), stretch(&series.reverse));
-            Stretch { series, forward, reverse }
+            SampleRange { series, forward, reverse }
         });
         let mut groups = BTreeMap::new();
         let mut bytes = BTreeMap::new();
@@ -143,7 +143,7 @@ impl<'a> View<'a> {
     }
 
     /// A group's bytes in either direction, sample by sample.
-    fn bytes(&self, number: usize, stretch: &Stretch<'_>) -> Vec<u64> {
+    fn bytes(&self, number: usize, stretch: &SampleRange<'_>) -> Vec<u64> {
         let is_of = |flow: &FlowKey| self.owners.is_of(number, ends_of(flow));
         let forward = series::bytes_of(stretch.forward, &stretch.series.flows, is_of);
         let reverse = series::bytes_of(stretch.reverse, &stretch.series.flows, is_of);

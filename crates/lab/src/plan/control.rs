@@ -156,12 +156,12 @@ pub enum RefinementName {
 
 impl Algorithm {
     /// Whether it has the parameters of Nice.
-    fn is_nice_s(self) -> bool {
+    fn is_nice_parameter(self) -> bool {
         matches!(self, Algorithm::Nice | Algorithm::Vegas)
     }
 
     fn has_initial_window(self) -> bool {
-        self.is_nice_s() || matches!(self, Algorithm::Reno | Algorithm::Filler(_))
+        self.is_nice_parameter() || matches!(self, Algorithm::Reno | Algorithm::Filler(_))
     }
 }
 
@@ -197,8 +197,8 @@ impl Control {
 
     /// Whether the kernel can run it.
     pub(super) fn check_for_kernel(&self) -> Result<(), Invalid> {
-        const SIMULATED: &str = "this value belongs to kind = 'simulator'";
-        if !self.algorithm.is_nice_s() && self.algorithm != Algorithm::Lull {
+        const SIMULATED: &str = "this value needs kind = 'simulator'";
+        if !self.algorithm.is_nice_parameter() && self.algorithm != Algorithm::Lull {
             return Err(Invalid::Rule(
                 "the kernel has no such control of Lull: it has 'nice', 'vegas' and 'lull'",
             ));
@@ -285,7 +285,7 @@ impl Control {
 
     /// Keys that the algorithm does not have, and the initial window.
     fn check_keys(&self) -> Result<(), Invalid> {
-        if let (false, Some(key)) = (self.algorithm.is_nice_s(), self.nice_key()) {
+        if let (false, Some(key)) = (self.algorithm.is_nice_parameter(), self.nice_key()) {
             return Err(Invalid::Foreign { key, owner: "the algorithms 'nice' and 'vegas'" });
         }
         let Some(window) = self.initial_window else { return Ok(()) };

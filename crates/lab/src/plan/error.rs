@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum PlanError {
     /// There is no plan of that name.
-    #[error("there is no plan '{wanted}': there are {known}")]
+    #[error("there is no plan '{wanted}': the plans are {known}")]
     Unknown {
         /// The requested name or pattern.
         wanted: String,

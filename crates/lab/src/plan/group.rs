@@ -162,7 +162,7 @@ enum Connections {
 
 impl GroupText {
     /// A key that is set and has no effect for its kind, if any.
-    fn stranger(&self) -> Option<&'static str> {
+    fn ineffective_key(&self) -> Option<&'static str> {
         use KindName::{Bulk, Command, Datagrams, Documents, Flows, Probes, Requests};
         let own: [(&'static str, bool, &[KindName]); 32] = [
             ("pace", self.pace.is_some(), &[Bulk]),
@@ -209,11 +209,11 @@ impl TryFrom<GroupText> for Group {
     fn try_from(mut text: GroupText) -> Result<Self, Invalid> {
         let name = text.name.clone();
         if !super::is_name(&name) {
-            let why = "is no name of a group: it must consist of small letters, digits and '_'";
+            let why = "is not the name of a group: use small letters, digits and '_'";
             return Err(Invalid::Name { name, why });
         }
         let wrong = |error: Invalid| error.within(format!("the group '{name}'"));
-        if let Some(key) = text.stranger() {
+        if let Some(key) = text.ineffective_key() {
             return Err(wrong(Invalid::Foreign { key, owner: "another kind of group" }));
         }
         let control = text.take_control().map_err(wrong)?;

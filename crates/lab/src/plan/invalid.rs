@@ -30,7 +30,7 @@ pub enum Invalid {
         allowed: String,
     },
     /// A name is not defined.
-    #[error("there is no {what} '{name}': there are {known}")]
+    #[error("there is no {what} '{name}': choose one of {known}")]
     Unknown {
         /// The kind of name.
         what: &'static str,

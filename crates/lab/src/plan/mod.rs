@@ -185,7 +185,7 @@ impl Plan {
             text: text.to_owned(),
         };
         if quick {
-            plan.become_quick()?;
+            plan.apply_quick()?;
         }
         plan.validate()?;
         Ok(plan)
@@ -212,7 +212,7 @@ impl Plan {
         }
     }
 
-    fn become_quick(&mut self) -> Result<(), PlanError> {
+    fn apply_quick(&mut self) -> Result<(), PlanError> {
         let quick = self.file.quick.clone();
         for (name, values) in quick.axes {
             let Some(axis) = self.axes.iter_mut().find(|axis| axis.name == name) else {

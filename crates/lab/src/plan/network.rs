@@ -86,10 +86,10 @@ impl TryFrom<NetworkText> for Network {
             return match kind {
                 NetworkKind::None if is_linkless => Ok(Network::None { processors }),
                 NetworkKind::None => Err(Invalid::Rule(
-                    "where there is no link there is no other key than 'kind' and 'processors'",
+                    "without a link, only the keys 'kind' and 'processors' are allowed",
                 )),
                 _ if is_linkless && processors.is_none() => Ok(Network::Wire),
-                _ => Err(Invalid::Rule("on a wire there is no other key than 'kind'")),
+                _ => Err(Invalid::Rule("on a wire, only the key 'kind' is allowed")),
             };
         }
         Ok(Network::Emulated(Box::new(Emulated {

@@ -16,7 +16,7 @@ pub(super) fn check(probes: &Probes) -> Result<(), Invalid> {
         let wrong = |why| Invalid::Rule(why).within(format!("the action '{}'", action.name));
         let is_taken = || probes.actions[..at].iter().any(|one| one.name == action.name);
         if !super::is_name(&action.name) || is_taken() {
-            return Err(wrong("it must have a name of its own, of small letters, digits and '_'"));
+            return Err(wrong("it needs a unique name of small letters, digits and '_'"));
         }
         let is_idle = action.secondary.is_none() && action.count.is_some();
         if is_idle || !(1..=1000).contains(&action.count.unwrap_or(1)) {
@@ -92,12 +92,12 @@ until = ['probe']
     #[test]
     fn impossible_probe_is_rejected_with_its_place() {
         for (from, to, words) in [
-            ("name = 'reno_cubic8'", "name = 'reno'", &["'reno'", "name of its own"][..]),
+            ("name = 'reno_cubic8'", "name = 'reno'", &["'reno'", "unique name"][..]),
             ("name = 'reno_cubic8'", "name = 'Reno8'", &["small letters"]),
             ("count = 8", "count = 0", &["'reno_cubic8'", "1 to 1000"]),
             ("secondary = 'cubic', count", "count", &["'reno_cubic8'", "secondary"]),
             ("secondary = 'cubic'", "second = 'cubic'", &["second"]),
-            ("secondary = 'cubic'", "secondary = 'ours'", &["'ours'", "kernel only"]),
+            ("secondary = 'cubic'", "secondary = 'ours'", &["'ours'", "control of the kernel"]),
             ("rounds = 3", "rounds = 0", &["rounds = 0"]),
             ("rounds = 3\n", "", &["'rounds'"]),
             ("object = '1MB'\n", "", &["'object'"]),

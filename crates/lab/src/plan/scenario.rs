@@ -213,15 +213,15 @@ impl Scenario {
         let wrong =
             |key, why: &str| Err(fault(&["phases", at, key], format!("phases: '{name}' {why}")));
         if !super::is_name(name) || names.contains(&name.as_str()) {
-            let why = "must have a name of its own, of small letters, digits and '_'";
+            let why = "needs a unique name of small letters, digits and '_'";
             return wrong("name", why);
         }
         if phase.measure.value.0.is_zero() || phase.duration() > Duration::from_secs(3600) {
             return wrong("measure", "must measure something, and last an hour at most");
         }
         if !phase.until.is_empty() && !phase.settle.value.0.is_zero() {
-            let why = "waits for groups that begin with it: settle must be 0s, and what is to \
-                       settle needs a phase before it";
+            let why = "waits for groups that begin with it: set settle to 0s, and let other \
+                       groups settle in an earlier phase";
             return wrong("settle", why);
         }
         for awaited in &phase.until {
@@ -232,8 +232,8 @@ impl Scenario {
             };
             if !self.groups.iter().any(is_finite) {
                 let why = format!(
-                    "cannot wait for '{awaited}': it can for groups of kind 'command' or 'probes' \
-                     that it has"
+                    "cannot wait for '{awaited}': only for its groups of kind 'command' or \
+                     'probes'"
                 );
                 return wrong("until", &why);
             }
@@ -285,7 +285,7 @@ impl Scenario {
             control.is_some_and(|control| control.carrier == Carrier::UserSpace)
         };
         if let Some(name) = group.kind.controls().find(is_in_user_space) {
-            let why = "runs in user space, and probes take controls of the kernel only";
+            let why = "runs in user space, and probes need a control of the kernel";
             return Err(("actions", Invalid::Name { name: name.to_owned(), why }));
         }
         Ok(())

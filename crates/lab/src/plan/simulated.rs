@@ -46,7 +46,7 @@ pub struct Simulated {
 }
 
 /// More in a row than any experiment needs.
-const MOST_BOTTLENECKS: usize = 100;
+const MAX_BOTTLENECKS: usize = 100;
 
 /// The rate of the bottleneck.
 #[derive(Clone, Debug, PartialEq)]
@@ -152,15 +152,15 @@ impl Simulated {
     pub(super) fn validate(&self) -> Result<(), Invalid> {
         match &self.capacity {
             Capacity::Rate(rate) if rate.value.bits_per_second() < 1000 => {
-                return Err(Invalid::value("rate", rate, "the least is 1 kbit"));
+                return Err(Invalid::value("rate", rate, "the minimum is 1 kbit"));
             }
             Capacity::Demand { spare, .. } if !(*spare > -1.0 && *spare <= 1e6) => {
                 return Err(Invalid::value("spare", spare, "the link must have some rate"));
             }
             Capacity::Rate(_) | Capacity::Demand { .. } => {}
         }
-        if !(1..=MOST_BOTTLENECKS).contains(&self.bottlenecks) {
-            let allowed = format!("there may be 1 to {MOST_BOTTLENECKS} in a row");
+        if !(1..=MAX_BOTTLENECKS).contains(&self.bottlenecks) {
+            let allowed = format!("there may be 1 to {MAX_BOTTLENECKS} in a row");
             return Err(Invalid::value("bottlenecks", self.bottlenecks, allowed));
         }
         let is_even = self.reverse_rate.is_none() && self.reverse_buffer.is_none();
@@ -172,7 +172,7 @@ impl Simulated {
         }
         if let Some(rate) = self.reverse_rate.filter(|rate| rate.bits_per_second() < 1000) {
             let rate = format!("{} bit/s", rate.bits_per_second());
-            return Err(Invalid::value("reverse_rate", rate, "the least is 1 kbit"));
+            return Err(Invalid::value("reverse_rate", rate, "the minimum is 1 kbit"));
         }
         let round_trip = self.rtt.value.0 * self.bottlenecks as u32 + 4 * self.access_delay;
         if round_trip > Duration::from_secs(120) {

@@ -212,7 +212,7 @@ impl SourceText {
 
     pub(super) fn datagrams(self, pattern: Option<PatternName>) -> Result<Datagrams, Invalid> {
         let pattern = need(pattern, "pattern")?;
-        self.refuse_strangers(pattern)?;
+        self.reject_foreign_keys(pattern)?;
         let bytes = match &self.size {
             None => 1500,
             Some(size) => u16::try_from(size.value.0.0)
@@ -261,7 +261,7 @@ impl SourceText {
     }
 
     /// Keys of another pattern are rejected, as they would have no effect.
-    fn refuse_strangers(&self, pattern: PatternName) -> Result<(), Invalid> {
+    fn reject_foreign_keys(&self, pattern: PatternName) -> Result<(), Invalid> {
         use PatternName::{Bursts, Constant, Log, Pareto, Poisson, Recorded};
         let own: [(&'static str, bool, &[PatternName]); 13] = [
             ("log", self.log.is_some(), &[Log]),

@@ -17,7 +17,7 @@ const PANEL: (i32, i32) = (380, 300);
 /// The width that panels beside each other share.
 const ACROSS: i32 = 3 * PANEL.0;
 /// The least width of a plot.
-const LEAST: i32 = 460;
+const MIN_WIDTH: i32 = 460;
 /// Room above the panels' frames, and right of them.
 const TOP: i32 = 30;
 const RIGHT: i32 = 14;
@@ -102,7 +102,7 @@ impl Layout {
         let for_values = if has_room { for_values } else { 0 };
         let across = PANEL.0.max(for_bars).max(for_values).min(ACROSS);
         let columns = panels.len().clamp(1, (ACROSS / across) as usize);
-        let across = across.max(LEAST / columns as i32);
+        let across = across.max(MIN_WIDTH / columns as i32);
         let part = (across - beside) / count;
         // If numbers are close together, some of them are left out instead.
         let is_upright = part < value + 4 && plot.spacing == Spacing::Even;

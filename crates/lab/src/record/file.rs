@@ -25,7 +25,7 @@ pub enum RecordError {
     },
     /// A line is not valid in a record.
     #[error(
-        "{path}:{line}: this is no line of a record ({why}): move the file away, or begin it anew \
+        "{path}:{line}: this is not a line of a record ({why}): move the file away, or replace it \
          (lull lab run --fresh)"
     )]
     Line {
@@ -129,7 +129,7 @@ impl Recorder {
         let file = OpenOptions::new().create(true).append(true).open(path).map_err(error)?;
         let mut recorder = Recorder { path: path.to_owned(), file, replaced: None };
         recorder.lock()?;
-        cut_half_a_line(path).map_err(error)?;
+        truncate_partial_line(path).map_err(error)?;
         if recorder.file.metadata().map_err(error)?.len() == 0 {
             let packed = packed(path);
             let error = |source| RecordError::System { path: packed.clone(), source };
@@ -167,7 +167,7 @@ impl Recorder {
     fn lock(&mut self) -> Result<(), RecordError> {
         match self.file.try_lock() {
             Err(TryLockError::WouldBlock) => Err(RecordError::InUse(self.path.clone())),
-            // A file system without locks is no reason not to measure.
+            // Lull also measures on a file system without locks.
             Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
         }
     }
@@ -298,7 +298,7 @@ fn unpack(path: &Path) -> io::Result<Option<String>> {
 }
 
 /// Removes the last line of a run that was killed while it wrote.
-fn cut_half_a_line(path: &Path) -> io::Result<()> {
+fn truncate_partial_line(path: &Path) -> io::Result<()> {
     let text = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         text => text?,

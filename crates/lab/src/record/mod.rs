@@ -252,7 +252,7 @@ pub struct SeriesRecord {
 }
 
 /// The most connections whose goodputs a record lists one by one: those of a crowd would fill most of it.
-pub const MOST_FLOWS: usize = 16;
+pub const MAX_FLOWS: usize = 16;
 
 /// Jain's index (Jain, Chiu, Hawe 1984); none if nothing was received.
 fn fairness(flows: &[u64]) -> Option<f64> {
@@ -294,7 +294,7 @@ pub struct GroupRecord {
     /// Jain's index of its connections' goodputs, 1/n to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairness: Option<f64>,
-    /// Each connection's goodput in Mbit/s, ascending. None for more than [`MOST_FLOWS`], where the fairness
+    /// Each connection's goodput in Mbit/s, ascending. None for more than [`MAX_FLOWS`], where the fairness
     /// is enough.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows_mbit: Vec<f64>,
@@ -381,7 +381,7 @@ impl GroupRecord {
     pub(crate) fn divide(&mut self, mut flows: Vec<u64>, seconds: f64) {
         flows.sort_unstable();
         self.fairness = fairness(&flows).map(rounded);
-        if flows.len() <= MOST_FLOWS {
+        if flows.len() <= MAX_FLOWS {
             self.flows_mbit = flows.iter().map(|bytes| megabits(*bytes, seconds)).collect();
         }
     }

@@ -199,8 +199,8 @@ fn few_connections_keep_goodputs_and_many_keep_fairness() {
     let few = divided(&[1_000_000, 250_000]);
     assert_eq!(few.flows_mbit, [1.0, 4.0]);
     assert_eq!(few.fairness, Some(0.7353));
-    assert_eq!(divided(&[5; MOST_FLOWS]).flows_mbit.len(), MOST_FLOWS);
-    let crowd = divided(&[5; MOST_FLOWS + 1]);
+    assert_eq!(divided(&[5; MAX_FLOWS]).flows_mbit.len(), MAX_FLOWS);
+    let crowd = divided(&[5; MAX_FLOWS + 1]);
     assert_eq!((crowd.flows_mbit.len(), crowd.fairness), (0, Some(1.0)));
     assert_eq!(divided(&[0, 0, 0, 7]).fairness, Some(0.25));
     assert_eq!(divided(&[0, 0]).fairness, None);

@@ -48,7 +48,7 @@ pub enum ReportError {
 /// The state of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
+pub enum PlanStatus {
     /// All cells are recorded, and all checks are met.
     Met,
     /// A check is missed.
@@ -61,24 +61,24 @@ pub enum Standing {
     Unjudged,
 }
 
-impl Standing {
+impl PlanStatus {
     /// All of them, the best first.
-    pub const ALL: [Standing; 5] = [
-        Standing::Met,
-        Standing::Missed,
-        Standing::Incomplete,
-        Standing::NotRun,
-        Standing::Unjudged,
+    pub const ALL: [PlanStatus; 5] = [
+        PlanStatus::Met,
+        PlanStatus::Missed,
+        PlanStatus::Incomplete,
+        PlanStatus::NotRun,
+        PlanStatus::Unjudged,
     ];
 
     /// Its text for readers.
     pub fn words(self) -> &'static str {
         match self {
-            Standing::Met => "met",
-            Standing::Missed => "missed",
-            Standing::Incomplete => "incomplete",
-            Standing::NotRun => "not run",
-            Standing::Unjudged => "not judged",
+            PlanStatus::Met => "met",
+            PlanStatus::Missed => "missed",
+            PlanStatus::Incomplete => "incomplete",
+            PlanStatus::NotRun => "not run",
+            PlanStatus::Unjudged => "not judged",
         }
     }
 }
@@ -105,7 +105,7 @@ pub struct Entry {
     /// The results of the cells.
     pub results: Results,
     /// The state that follows from them.
-    pub standing: Standing,
+    pub standing: PlanStatus,
 }
 
 /// A row of `lull lab report --json`.
@@ -207,7 +207,7 @@ impl Report {
     }
 
     /// How many plans are in this state.
-    pub fn count(&self, standing: Standing) -> usize {
+    pub fn count(&self, standing: PlanStatus) -> usize {
         self.entries.iter().filter(|entry| entry.standing == standing).count()
     }
 
@@ -273,7 +273,7 @@ impl Entry {
     fn row(&self) -> ReportRow {
         ReportRow {
             id: self.plan.id.clone(),
-            verdict: if self.standing == Standing::Met { "met" } else { "missed" },
+            verdict: if self.standing == PlanStatus::Met { "met" } else { "missed" },
             paper: self.paper().to_owned(),
             measured: self.measured(),
             why: self.why(),
@@ -317,11 +317,11 @@ impl Entry {
     /// The results of the checks, failed ones first, and the reasons.
     fn why(&self) -> String {
         let mut parts = Vec::new();
-        if self.standing == Standing::NotRun {
+        if self.standing == PlanStatus::NotRun {
             parts.push("not run".to_owned());
         }
         parts.extend(self.gaps());
-        if self.standing != Standing::NotRun {
+        if self.standing != PlanStatus::NotRun {
             let mut verdicts: Vec<&Verdict> = self.results.verdicts.iter().collect();
             verdicts.sort_by_key(|verdict| match verdict.is_met {
                 Some(false) => 0,
@@ -353,7 +353,7 @@ impl Entry {
         }
         if !self.cells.is_empty() && self.cells.len() < self.planned {
             gaps.push(format!(
-                "{} of {} cells are recorded: '{}' goes on",
+                "{} of {} cells are recorded: '{}' continues",
                 self.cells.len(),
                 self.planned,
                 self.command()
@@ -395,26 +395,26 @@ impl Entry {
                 false => format!(" ({})", hashes.join(", ")),
             };
             notes.push(format!(
-                "left out: {} of another plan{which}, which '{} --prune' drops",
+                "ignored: {} of another plan{which}; '{} --prune' deletes them",
                 cells(self.foreign),
                 self.command()
             ));
         }
         if self.reseeded > 0 {
-            notes.push(format!("left out: {} with other seeds", cells(self.reseeded)));
+            notes.push(format!("ignored: {} with other seeds", cells(self.reseeded)));
         }
         notes
     }
 }
 
-fn standing(plan: &Plan, results: &Results, recorded: usize, planned: usize) -> Standing {
+fn standing(plan: &Plan, results: &Results, recorded: usize, planned: usize) -> PlanStatus {
     let says = |what: Option<bool>| results.verdicts.iter().any(|verdict| verdict.is_met == what);
     match () {
-        () if recorded == 0 => Standing::NotRun,
-        () if plan.checks.is_empty() => Standing::Unjudged,
-        () if says(Some(false)) => Standing::Missed,
-        () if recorded < planned || says(None) => Standing::Incomplete,
-        () => Standing::Met,
+        () if recorded == 0 => PlanStatus::NotRun,
+        () if plan.checks.is_empty() => PlanStatus::Unjudged,
+        () if says(Some(false)) => PlanStatus::Missed,
+        () if recorded < planned || says(None) => PlanStatus::Incomplete,
+        () => PlanStatus::Met,
     }
 }
 

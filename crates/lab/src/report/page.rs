@@ -6,7 +6,7 @@ use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value};
 use serde::Serialize;
 
-use super::{Entry, Report, ReportError, Standing, range_text, short};
+use super::{Entry, PlanStatus, Report, ReportError, range_text, short};
 use crate::judge::{Table, Verdict, number};
 use crate::plan::{Check, Of};
 use crate::plot;
@@ -19,7 +19,7 @@ const TEMPLATE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 
 /// Tables with more rows are folded.
-const MOST_ROWS: usize = 12;
+const MAX_ROWS: usize = 12;
 
 #[derive(Serialize)]
 struct Page<'a> {
@@ -36,7 +36,7 @@ struct Section<'a> {
     title: &'a str,
     /// Its description, by paragraph.
     about: Vec<&'a str>,
-    standing: Standing,
+    standing: PlanStatus,
     words: &'static str,
     paper: Paper<'a>,
     measured: String,
@@ -77,7 +77,7 @@ struct CheckRow<'a> {
     name: &'a str,
     source: Option<&'a str>,
     demand: String,
-    standing: Standing,
+    standing: PlanStatus,
     words: &'static str,
     judged: usize,
     met: usize,
@@ -109,7 +109,7 @@ pub(super) fn html(report: &Report) -> Result<String, ReportError> {
     environment.add_template(NAME, TEMPLATE)?;
     let commit = report.commit.as_deref();
     let sections = report.entries.iter().map(|entry| section(entry, commit));
-    let counts = Standing::ALL.into_iter().filter_map(|standing| {
+    let counts = PlanStatus::ALL.into_iter().filter_map(|standing| {
         let count = report.count(standing);
         (count > 0).then(|| format!("{count} {}", standing.words()))
     });
@@ -132,7 +132,7 @@ fn section<'a>(entry: &'a Entry, commit: Option<&str>) -> Result<Section<'a>, Re
     let plan = &entry.plan;
     let table = entry.results.table(plan);
     let verdicts = plan.checks.iter().zip(&entry.results.verdicts);
-    let is_run = entry.standing != Standing::NotRun;
+    let is_run = entry.standing != PlanStatus::NotRun;
     Ok(Section {
         id: &plan.id,
         title: &plan.title,
@@ -150,7 +150,7 @@ fn section<'a>(entry: &'a Entry, commit: Option<&str>) -> Result<Section<'a>, Re
         checks: verdicts.map(|(check, verdict)| check_row(check, verdict, is_run)).collect(),
         why: plan.why.as_deref().map_or(Vec::new(), paragraphs),
         notes: notes(entry),
-        is_folded: table.rows.len() > MOST_ROWS,
+        is_folded: table.rows.len() > MAX_ROWS,
         table,
         cells: entry.cells.len(),
         planned: entry.planned,
@@ -176,15 +176,15 @@ fn picture(figure: plot::Figure) -> Picture {
 
 fn check_row<'a>(check: &'a Check, verdict: &'a Verdict, is_run: bool) -> CheckRow<'a> {
     let standing = match verdict.is_met {
-        Some(true) => Standing::Met,
-        Some(false) => Standing::Missed,
-        None if is_run => Standing::Incomplete,
-        None => Standing::NotRun,
+        Some(true) => PlanStatus::Met,
+        Some(false) => PlanStatus::Missed,
+        None if is_run => PlanStatus::Incomplete,
+        None => PlanStatus::NotRun,
     };
     let beyond = verdict.beyond.iter();
     let misses = beyond.chain(verdict.worst.iter().filter(|one| one.margin < 0.0)).map(|one| {
         let [bound, margin] = [one.bound, one.margin.abs()].map(|value| number(value, 4));
-        format!("{}: {} misses {bound} by {margin}", one.key, one.told())
+        format!("{}: {} misses {bound} by {margin}", one.key, one.text())
     });
     CheckRow {
         name: &check.name,
@@ -249,7 +249,7 @@ fn notes(entry: &Entry) -> Vec<String> {
             number(*late_ms, 3)
         ));
     }
-    if entry.standing != Standing::NotRun {
+    if entry.standing != PlanStatus::NotRun {
         let without = entry.results.without_value.iter();
         notes.extend(without.map(|what| format!("without a value in any cell: {what}")));
     }

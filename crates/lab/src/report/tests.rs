@@ -132,14 +132,28 @@ fn plan_is_met_if_complete_and_all_checks_hold() {
     let unseen = format!("{more}5\n")
         .replace("'more'\nvalue = 'metric.goodput'", "'more'\nvalue = 'latency.a.p.mean_ms'");
     for (what, text, goodputs, standing, verdict, why) in [
-        ("all is well", PLAN, &[6.0, 7.0][..], Standing::Met, "met", "2 of 2 cells"),
-        ("a cell misses", PLAN, &[6.0, 4.0], Standing::Missed, "missed", "misses 5.0000 by 1.0000"),
-        ("another check", &format!("{more}8\n"), &[6.0, 7.0], Standing::Missed, "missed", "more: "),
-        ("a cell is missing", PLAN, &[6.0], Standing::Incomplete, "missed", "1 of 2 cells"),
-        ("a miss is a miss", PLAN, &[4.0], Standing::Missed, "missed", "1 of 2 cells"),
-        ("no cell", PLAN, &[], Standing::NotRun, "missed", "not run"),
-        ("nothing to judge", &nowhere, &[6.0, 7.0], Standing::Incomplete, "missed", "nothing to"),
-        ("never observed", &unseen, &[6.0, 7.0], Standing::Incomplete, "missed", "nothing to"),
+        ("all is well", PLAN, &[6.0, 7.0][..], PlanStatus::Met, "met", "2 of 2 cells"),
+        (
+            "a cell misses",
+            PLAN,
+            &[6.0, 4.0],
+            PlanStatus::Missed,
+            "missed",
+            "misses 5.0000 by 1.0000",
+        ),
+        (
+            "another check",
+            &format!("{more}8\n"),
+            &[6.0, 7.0],
+            PlanStatus::Missed,
+            "missed",
+            "more: ",
+        ),
+        ("a cell is missing", PLAN, &[6.0], PlanStatus::Incomplete, "missed", "1 of 2 cells"),
+        ("a miss is a miss", PLAN, &[4.0], PlanStatus::Missed, "missed", "1 of 2 cells"),
+        ("no cell", PLAN, &[], PlanStatus::NotRun, "missed", "not run"),
+        ("nothing to judge", &nowhere, &[6.0, 7.0], PlanStatus::Incomplete, "missed", "nothing to"),
+        ("never observed", &unseen, &[6.0, 7.0], PlanStatus::Incomplete, "missed", "nothing to"),
     ] {
         let report = judged(text, text, goodputs);
         let row = row(&report);
@@ -179,7 +193,7 @@ fn missed_row_shows_the_explanation_of_the_plan() {
 fn plan_without_checks_is_shown_without_a_row() {
     let text = &PLAN[..PLAN.find("[[checks]]").unwrap()];
     let report = judged(text, text, &[6.0, 4.0]);
-    assert_eq!(report.entries[0].standing, Standing::Unjudged);
+    assert_eq!(report.entries[0].standing, PlanStatus::Unjudged);
     assert!(report.rows().is_empty());
     assert!(report.html().unwrap().contains("not judged"));
 }
@@ -188,10 +202,10 @@ fn plan_without_checks_is_shown_without_a_row() {
 fn cells_of_another_plan_are_left_out_and_reported() {
     let other = PLAN.replace("20ms", "30ms");
     let report = judged(PLAN, &other, &[6.0, 7.0]);
-    assert_eq!(report.entries[0].standing, Standing::NotRun);
+    assert_eq!(report.entries[0].standing, PlanStatus::NotRun);
     let why = row(&report).why;
     let hash = plan(&other, false).hash;
-    assert!(why.contains("left out: 2 cells of another plan"), "{why}");
+    assert!(why.contains("ignored: 2 cells of another plan"), "{why}");
     assert!(why.contains(&hash[..12]), "{why}");
     assert!(report.html().unwrap().contains("(another text)"));
 }
@@ -202,7 +216,7 @@ fn extra_cells_are_reported_after_the_checks() {
     let other = plan(&PLAN.replace("values = [1, 2]", "values = [1, 2, 3]"), false);
     record(folder.path(), &other, 1, &[6.0, 7.0, 8.0]);
     let why = row(&report(PLAN, folder.path())).why;
-    let (checks, besides) = why.split_once("; left out: ").unwrap();
+    let (checks, besides) = why.split_once("; ignored: ").unwrap();
     assert!(checks.starts_with("goodput: 2 of 2 cells"), "{why}");
     assert!(besides.contains("1 cell of another plan") && besides.contains("--prune"), "{why}");
     assert!(besides.contains(&format!("--out {}", folder.path().display())), "{why}");
@@ -289,7 +303,7 @@ fn fuller_run_counts_of_several_seeds() {
     record(folder.path(), &plan(PLAN, false), 5, &[4.0]);
     let first = report(PLAN, folder.path());
     assert_eq!(row(&first).verdict, "met");
-    assert!(row(&first).why.contains("left out: 1 cell with other seeds"), "{}", row(&first).why);
+    assert!(row(&first).why.contains("ignored: 1 cell with other seeds"), "{}", row(&first).why);
     record(folder.path(), &plan(PLAN, false), 5, &[4.0, 4.0]);
     assert_eq!(row(&report(PLAN, folder.path())).verdict, "missed");
 }

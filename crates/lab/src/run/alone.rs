@@ -9,23 +9,23 @@ use lull_emulator::{Container, Signals, contain};
 
 /// The environment of a cell.
 #[derive(Debug)]
-pub struct Surroundings<'a> {
+pub struct CellEnvironment<'a> {
     pub(super) container: Option<&'a Container>,
     pub(super) tasks: Option<Tasks>,
     /// Paths that stay visible to the cell.
     pub(super) needed: Vec<PathBuf>,
 }
 
-impl Surroundings<'_> {
+impl CellEnvironment<'_> {
     /// A shared process, for tests: files of programs are in the system's temporary folder.
     pub fn shared() -> Self {
-        Surroundings { container: None, tasks: Tasks::open().ok(), needed: Vec::new() }
+        CellEnvironment { container: None, tasks: Tasks::open().ok(), needed: Vec::new() }
     }
 }
 
 /// Ends this process when the thread that started it ends. If the kernel refuses, it runs until its work is
 /// done.
-pub fn end_with_runner() {
+pub fn end_with_parent_thread() {
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
 }
 
@@ -37,14 +37,14 @@ pub fn end_with_runner() {
 /// Those of [`contain`]: the machine refuses, or this process has threads already.
 pub fn alone(
     needed: &[&Path],
-    work: impl FnOnce(&Surroundings<'_>) -> u8,
+    work: impl FnOnce(&CellEnvironment<'_>) -> u8,
 ) -> Result<u8, lull_emulator::Error> {
-    end_with_runner();
+    end_with_parent_thread();
     // Without them, a cell counts only its own time.
     let tasks = Tasks::open().ok();
     let needed = needed.iter().map(|path| path.to_path_buf()).collect();
     // Neither a cell nor the demo handles signals: their measurements until then are incomplete.
     contain(Signals::End, |container| {
-        work(&Surroundings { container: Some(container), tasks, needed })
+        work(&CellEnvironment { container: Some(container), tasks, needed })
     })
 }

@@ -41,7 +41,7 @@ pub(super) fn phases(order: &Order, scenario: &Scenario) -> Result<Vec<PhaseReco
 /// Runs a program to its end; returns its report.
 fn run(order: &Order, group: &Group, limit: Instant) -> Result<Value, CellError> {
     let Some(Work::Command { program, .. }) = group.kind.work() else {
-        return Err(CellError::Scenario(format!("'{}' is no program", group.name)));
+        return Err(CellError::Scenario(format!("'{}' is not a program", group.name)));
     };
     let (name, arguments) = program.split_first().expect("a group has a program");
     let failed = |why: String| TrafficError::Failed {
@@ -82,7 +82,6 @@ fn run(order: &Order, group: &Group, limit: Instant) -> Result<Value, CellError>
         return Err(failed(last.map_or_else(|| why.to_string(), str::to_owned)).into());
     }
     let report = serde_json::from_str(&said).ok().filter(Value::is_object);
-    let report = report
-        .ok_or_else(|| failed("what it printed is no report, which is a JSON object".to_owned()))?;
+    let report = report.ok_or_else(|| failed("its output is not a JSON object".to_owned()))?;
     Ok(without_folders(report, &[("LULL_DATA".to_owned(), data.display().to_string())]))
 }

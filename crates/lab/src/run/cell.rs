@@ -7,7 +7,7 @@ use super::order::{CellError, Order};
 use super::processor::process_time;
 use super::stage::Stage;
 use super::watch::Watch;
-use super::{Surroundings, bare};
+use super::{CellEnvironment, bare};
 use crate::measure::{Observed, ObservedPhase, measure};
 use crate::plan;
 use crate::record::{CellRecord, rounded};
@@ -21,15 +21,15 @@ const SERIES: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// [`CellError`]. Everything that was created is removed then.
-pub fn conduct(
+pub fn run_cell(
     order: &Order,
-    surroundings: &Surroundings<'_>,
+    surroundings: &CellEnvironment<'_>,
     watch: &mut dyn Watch,
 ) -> Result<CellRecord, CellError> {
     let begin = Instant::now();
     let scenario = order.scenario()?;
     if let plan::Network::Simulated(network) = &scenario.topology {
-        return Ok(simulate::conduct(order.identity(), &scenario, network, &order.data)?);
+        return Ok(simulate::run_cell(order.identity(), &scenario, network, &order.data)?);
     }
     if let plan::Network::None { .. } = scenario.topology {
         return Ok(CellRecord {

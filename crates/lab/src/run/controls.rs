@@ -59,7 +59,7 @@ impl Controls {
         needed(cell).find_map(|(name, control)| {
             let (_, error) = self.refused.iter().find(|(other, _)| other == control)?;
             let why = chain(error);
-            Some(format!("the congestion control '{name}' cannot be had: {why}"))
+            Some(format!("the congestion control '{name}' is not available: {why}"))
         })
     }
 
@@ -100,6 +100,6 @@ mod tests {
             cells.iter().map(|cell| controls.refusal(cell)).collect();
         assert_eq!(refused[..3], [None, None, None]);
         let why = refused[3].as_ref().unwrap();
-        assert!(why.contains("'ours' cannot be had: ") && why.contains("lab1_0"), "{why}");
+        assert!(why.contains("'ours' is not available: ") && why.contains("lab1_0"), "{why}");
     }
 }

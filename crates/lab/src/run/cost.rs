@@ -6,7 +6,7 @@ use lull_emulator::provenance::processors;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-use super::MOST_AGAIN;
+use super::MAX_RETRIES;
 use crate::plan::{Capacity, Network, Scenario, Simulated};
 
 /// How much of the machine a run may use.
@@ -22,7 +22,7 @@ pub struct Budget {
 
 /// The processor of a running cell, and its use of it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct CoreUse {
     pub(super) processor: Option<usize>,
     pub(super) cores: f64,
 }
@@ -55,7 +55,7 @@ impl Budget {
     /// A cell stays on the processor with most capacity left. Its sender, its receiver and the emulator take
     /// turns anyway. On a virtual machine each of them would have to wake the other processor: the same cell
     /// at 100 Mbit/s took 0.55 of one processor, and 0.78 of two.
-    pub(super) fn place(&self, running: &[Taken], cores: f64) -> Option<Option<usize>> {
+    pub(super) fn place(&self, running: &[CoreUse], cores: f64) -> Option<Option<usize>> {
         // Regardless of the number of jobs: on one processor it would measure itself.
         if cores > Self::SHARE {
             return running.is_empty().then_some(None);
@@ -105,7 +105,7 @@ pub fn cores_of(scenario: &Scenario) -> f64 {
 /// The same for a cell whose emulator was late in this many runs. It needs more of this machine than
 /// estimated, so half as many run at once in the first repeated run, a quarter in the second.
 pub(super) fn cores_after(late: u32, scenario: &Scenario) -> f64 {
-    assert!(late <= MOST_AGAIN, "a cell is run again no more than {MOST_AGAIN} times");
+    assert!(late <= MAX_RETRIES, "a cell is run again no more than {MAX_RETRIES} times");
     cores_of(scenario) * f64::from(1_u32 << late)
 }
 
@@ -147,7 +147,7 @@ pub(super) fn limit_of(scenario: &Scenario) -> Duration {
         Network::Emulated(_) | Network::Wire => {
             let measured: Duration =
                 scenario.phases.iter().map(|phase| phase.measure.value.0).sum();
-            (scenario.duration() + measured * MOST_AGAIN).mul_f64(1.1) + Duration::from_secs(30)
+            (scenario.duration() + measured * MAX_RETRIES).mul_f64(1.1) + Duration::from_secs(30)
         }
         Network::None { .. } => scenario.duration() + Duration::from_secs(30),
     }
@@ -184,8 +184,8 @@ impl Budget {
 mod tests {
     use super::*;
 
-    fn taken(cells: &[(Option<usize>, f64)]) -> Vec<Taken> {
-        cells.iter().map(|&(processor, cores)| Taken { processor, cores }).collect()
+    fn taken(cells: &[(Option<usize>, f64)]) -> Vec<CoreUse> {
+        cells.iter().map(|&(processor, cores)| CoreUse { processor, cores }).collect()
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn cell_costs_what_its_link_and_programs_need() {
+    fn cell_cost_is_that_of_link_and_programs() {
         let cores = |keys: &str| {
             let text = format!(
                 "id = 'test'\ntitle = 'A test'\n[paper]\nsource = '§'\nstatement = '…'\n\
@@ -229,7 +229,7 @@ mod tests {
         let error = cores("kind = 'simulator'\nprocessors = 1").unwrap_err();
         assert!(error.contains("belongs to an emulated link"), "{error}");
         let error = cores("kind = 'none'\nprocessors = 1").unwrap_err();
-        assert!(error.contains("no other key than 'kind' and 'processors'"), "{error}");
+        assert!(error.contains("only the keys 'kind' and 'processors'"), "{error}");
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
             let cores = cores_after(late, &cells[0].scenario);
             let mut running = Vec::new();
             while let Some(processor) = budget.place(&running, cores) {
-                running.push(Taken { processor, cores });
+                running.push(CoreUse { processor, cores });
             }
             running.len()
         };

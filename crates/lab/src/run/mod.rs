@@ -18,8 +18,8 @@ mod schedule;
 mod stage;
 mod watch;
 
-pub use alone::{Surroundings, alone, end_with_runner};
-pub use cell::conduct;
+pub use alone::{CellEnvironment, alone, end_with_parent_thread};
+pub use cell::run_cell;
 use controls::Controls;
 pub use cost::{Budget, cores_of, estimate};
 use cost::{cores_after, time_of};
@@ -118,7 +118,7 @@ pub enum Event {
 
 /// How often a cell is run again, and a phase measured again, while the emulator is late. Its results have no
 /// influence on this.
-pub const MOST_AGAIN: u32 = 2;
+pub const MAX_RETRIES: u32 = 2;
 
 /// A run of plans.
 #[derive(Clone, Debug)]
@@ -138,7 +138,7 @@ pub struct Runner {
     /// Remove results from the record that belong to no cell of the plan, and those of cells that ran again.
     pub prune: bool,
     /// Measure again after disturbances by the machine. A phase is measured again at once while a hypervisor
-    /// takes processor time; a cell, if the emulator was still late. Each at most [`MOST_AGAIN`] times.
+    /// takes processor time; a cell, if the emulator was still late. Each at most [`MAX_RETRIES`] times.
     pub again: bool,
     /// The folder of data with the simulator's logs, if it is not the usual one.
     pub data: Option<PathBuf>,
@@ -163,7 +163,7 @@ pub struct Outcome {
 
 /// A preview of a run of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outlook {
+pub struct RunPreview {
     /// Cells that would run.
     pub cells: usize,
     /// The estimated time.
@@ -222,14 +222,14 @@ impl Runner {
     ///
     /// # Errors
     /// Those of [`Runner::run`] that can be found from the plan and its record.
-    pub fn outlook(&self, plan: &Plan) -> Result<Outlook, RunError> {
+    pub fn preview(&self, plan: &Plan) -> Result<RunPreview, RunError> {
         let cells = plan.cells(&self.selection, self.seed)?;
         let path = record_path(&self.out, plan);
         let pass = Pass { runner: self, plan, cells: &cells, path: &path, is_first: true };
         let before = pass.recorded()?;
         let is_due = |cell: &&Cell| pass.is_due(&before, &[], cell);
         let due: Vec<&Cell> = cells.iter().filter(is_due).collect();
-        Ok(Outlook { cells: due.len(), time: pass.time(&before, &due) })
+        Ok(RunPreview { cells: due.len(), time: pass.time(&before, &due) })
     }
 
     /// Drops unused cells from a record, for all seeds of its runs.
@@ -302,7 +302,7 @@ impl Pass<'_> {
         let has_failed = failed.iter().any(|failed| failed.hash == cell.hash);
         match before.cells.iter().find(|old| old.hash == cell.hash) {
             Some(old) => {
-                self.runner.again && old.is_disturbed() && old.again < MOST_AGAIN && !has_failed
+                self.runner.again && old.is_disturbed() && old.again < MAX_RETRIES && !has_failed
             }
             None => self.is_first,
         }

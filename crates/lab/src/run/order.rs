@@ -26,7 +26,7 @@ pub enum CellError {
     #[error(transparent)]
     Simulate(#[from] SimulateError),
     /// The scenario is invalid.
-    #[error("the cell makes no sense: {0}")]
+    #[error("the cell is invalid: {0}")]
     Scenario(String),
     /// The scenario cannot be read.
     #[error("the cell makes no sense")]

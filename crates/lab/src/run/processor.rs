@@ -70,7 +70,7 @@ impl Tasks {
 pub(super) struct Reading {
     at: Instant,
     process: Duration,
-    ours: Option<Ours>,
+    ours: Option<AllowedProcessors>,
     machine: Option<Machine>,
 }
 
@@ -147,12 +147,12 @@ struct Processors {
     /// Their number.
     cores: usize,
     /// Those that this process may run on.
-    ours: Ours,
+    ours: AllowedProcessors,
 }
 
 /// The processors that this process may run on, in total, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Ours {
+struct AllowedProcessors {
     /// They were idle, or waited for disks.
     idle_s: f64,
     /// A hypervisor had them.
@@ -161,9 +161,9 @@ struct Ours {
     all_s: f64,
 }
 
-impl Ours {
+impl AllowedProcessors {
     /// The part of the time since an earlier reading in which they were not idle; none if no time passed.
-    fn busy_since(self, earlier: Ours) -> Option<f64> {
+    fn busy_since(self, earlier: AllowedProcessors) -> Option<f64> {
         let all = self.all_s - earlier.all_s;
         (all > 0.0).then(|| 1.0 - ((self.idle_s - earlier.idle_s) / all).clamp(0.0, 1.0))
     }
@@ -176,7 +176,7 @@ fn processors() -> Option<Processors> {
 }
 
 fn parse_processors(stat: &str, is_ours: impl Fn(usize) -> bool) -> Option<Processors> {
-    let mut all = Processors { idle_s: 0.0, cores: 0, ours: Ours::default() };
+    let mut all = Processors { idle_s: 0.0, cores: 0, ours: AllowedProcessors::default() };
     for line in stat.lines().filter_map(|line| line.strip_prefix("cpu")) {
         let mut words = line.split_ascii_whitespace();
         // The first line is the sum of the others, and has no number.
@@ -209,13 +209,13 @@ mod tests {
         let seen = parse_processors(stat, |processor| processor == 1).unwrap();
         assert!((seen.idle_s - 5.8).abs() < 1e-9, "{seen:?}");
         assert_eq!(seen.cores, 2);
-        assert_eq!(seen.ours, Ours { idle_s: 1.1, stolen_s: 0.12, all_s: 1.41 });
+        assert_eq!(seen.ours, AllowedProcessors { idle_s: 1.1, stolen_s: 0.12, all_s: 1.41 });
         assert_eq!(parse_processors("intr 5", |_| true), None);
     }
 
     #[test]
     fn time_of_other_processes_counts_as_busy() {
-        let at = |idle_s, stolen_s, all_s| Ours { idle_s, stolen_s, all_s };
+        let at = |idle_s, stolen_s, all_s| AllowedProcessors { idle_s, stolen_s, all_s };
         let earlier = at(10.0, 1.0, 20.0);
         for (later, expected) in [
             (at(14.0, 1.0, 24.0), Some(0.0)),

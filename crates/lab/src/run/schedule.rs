@@ -4,10 +4,10 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::cost::{Budget, Taken, cores_after, time_of};
+use super::cost::{Budget, CoreUse, cores_after, time_of};
 use super::order::{CellError, Order};
 use super::process::{self, ProcessError};
-use super::{Isolation, RunError, Surroundings, cell};
+use super::{CellEnvironment, Isolation, RunError, cell};
 use crate::plan::Scenario;
 use crate::record::CellRecord;
 
@@ -57,7 +57,7 @@ struct Running {
     order: Order,
     scenario: Scenario,
     since: Instant,
-    taken: Taken,
+    taken: CoreUse,
 }
 
 /// Runs all due cells, as many at once as the budget allows. The first that fits is next: expensive cells do
@@ -81,10 +81,10 @@ pub(super) fn run(
     thread::scope(|scope| {
         while !waiting.is_empty() || !running.is_empty() {
             loop {
-                let taken: Vec<Taken> = running.iter().map(|cell| cell.taken).collect();
+                let taken: Vec<CoreUse> = running.iter().map(|cell| cell.taken).collect();
                 let fits = waiting.iter().enumerate().find_map(|(at, next)| {
                     let cores = next.cores;
-                    Some((at, Taken { processor: budget.place(&taken, cores)?, cores }))
+                    Some((at, CoreUse { processor: budget.place(&taken, cores)?, cores }))
                 });
                 let Some((next, taken)) = fits else { break };
                 let Waiting { mut order, scenario, .. } = waiting.remove(next);
@@ -96,8 +96,10 @@ pub(super) fn run(
                         Isolation::Processes(lull) => {
                             process::run(lull, &job).map_err(NoRecord::from)
                         }
-                        Isolation::Threads => cell::conduct(&job, &Surroundings::shared(), &mut ())
-                            .map_err(NoRecord::from),
+                        Isolation::Threads => {
+                            cell::run_cell(&job, &CellEnvironment::shared(), &mut ())
+                                .map_err(NoRecord::from)
+                        }
                     };
                     // Fails only if the receiver has gone.
                     let _ = ended.send((job.hash, result));

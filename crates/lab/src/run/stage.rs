@@ -10,7 +10,7 @@ use super::network::Network;
 use super::order::{CellError, Order};
 use super::processor::{Reading, Tasks};
 use super::watch::{Tick, Watch};
-use super::{MOST_AGAIN, Surroundings};
+use super::{CellEnvironment, MAX_RETRIES};
 use crate::measure::{ObservedPhase, Owners, ends_of};
 use crate::plan::{Carrier, Control, Group, Phase, Scenario};
 use crate::record::cores;
@@ -20,12 +20,12 @@ use lull_emulator::traffic::{Placed, Programs, Scratch, Tally, Traffic, TrafficE
 /// How often an observer of a cell is updated.
 const TICK: Duration = Duration::from_millis(500);
 /// How often a phase that ends with its groups' work checks whether they have done it.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The part of the processors' time that a hypervisor may take while a phase is measured. On the machine
 /// where this was found, it took less than a thousandth most of the time. The emulator then delivered one
 /// packet in a hundred 0.3 ms late. For a minute or two it took a twelfth, and the delay was 13 ms.
-const MOST_STOLEN: f64 = 0.005;
+const MAX_STEAL: f64 = 0.005;
 
 /// Where a group's traffic runs.
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +116,7 @@ impl<'a> Stage<'a> {
         order: &Order,
         scenario: &Scenario,
         network: &Network,
-        surroundings: &'a Surroundings<'a>,
+        surroundings: &'a CellEnvironment<'a>,
     ) -> Result<Self, CellError> {
         let (mut sockets, mut programs) = (Vec::new(), Vec::new());
         let (mut parts, mut hosts) = (Vec::new(), Vec::new());
@@ -171,7 +171,7 @@ impl<'a> Stage<'a> {
         let settled = begin + phase.settle.value.0;
         let owners = self.owners.clone();
         let mut audience =
-            Audience { watch, network, phase, begin, settled, last: None, owners, until: &[] };
+            PhaseObserver { watch, network, phase, begin, settled, last: None, owners, until: &[] };
         audience.wait(self, settled)?;
         let mut again = 0;
         let (measured, before, after, cpu) = loop {
@@ -191,8 +191,8 @@ impl<'a> Stage<'a> {
             let cpu = Reading::now(self.tasks).since(&cpu_before);
             let seconds = (after.0 - before.0).as_secs_f64();
             // Groups whose work ends a phase do it only once.
-            let may_again = self.again && phase.until.is_empty() && again < MOST_AGAIN;
-            if !may_again || cpu.stolen_s <= MOST_STOLEN * seconds * cores() as f64 {
+            let may_again = self.again && phase.until.is_empty() && again < MAX_RETRIES;
+            if !may_again || cpu.stolen_s <= MAX_STEAL * seconds * cores() as f64 {
                 break (measured, before, after, cpu);
             }
             again += 1;
@@ -283,7 +283,7 @@ impl<'a> Stage<'a> {
 }
 
 /// The observer of a phase.
-struct Audience<'a> {
+struct PhaseObserver<'a> {
     watch: &'a mut dyn Watch,
     network: &'a Network,
     phase: &'a Phase,
@@ -296,7 +296,7 @@ struct Audience<'a> {
     until: &'a [String],
 }
 
-impl Audience<'_> {
+impl PhaseObserver<'_> {
     fn wait(&mut self, stage: &Stage<'_>, until: Instant) -> Result<(), CellError> {
         let mut told = Instant::now();
         loop {
@@ -311,7 +311,7 @@ impl Audience<'_> {
                 sleep = sleep.min((told + TICK).saturating_duration_since(now));
             }
             if !self.until.is_empty() {
-                sleep = sleep.min(LOOK);
+                sleep = sleep.min(CHECK_INTERVAL);
             }
             thread::sleep(sleep);
             if self.watch.is_watching() && told.elapsed() >= TICK {

@@ -35,7 +35,7 @@ const EARLIER_END: u64 = 70;
 /// Bytes of a response.
 const RESPONSE: u64 = 100_000;
 /// The shortest mean time between requests, in seconds.
-const LEAST_GAP: f64 = 0.3;
+const MIN_GAP: f64 = 0.3;
 /// Sizes of documents and the part of documents that is not longer.
 const SIZES: &str = "100 0.0\n1000 0.15\n5000 0.4\n10000 0.55\n30000 0.75\n100000 0.92\n\
                      500000 0.985\n3000000 1.0\n";
@@ -162,7 +162,7 @@ fn requests(cell: &Cell) -> Vec<Request> {
     let mut requests = Vec::new();
     let mut seconds = BEGIN as f64;
     while seconds < REQUESTS_END.0 as f64 {
-        seconds += gap.max(LEAST_GAP) * (0.3 + 1.4 * random.uniform());
+        seconds += gap.max(MIN_GAP) * (0.3 + 1.4 * random.uniform());
         requests.push(Request {
             at_nanos: (seconds * 1e9) as u64,
             client: requests.len() as u32,

@@ -9,7 +9,7 @@ use super::run::Measured;
 use super::scheme::Scheme;
 
 /// With less spare capacity than this part of the whole, the reaped share is not computed.
-const LEAST_SPARE: f64 = 0.05;
+const MIN_SPARE: f64 = 0.05;
 
 /// The score of one cell. A value is missing where it has no meaning.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -46,7 +46,7 @@ impl CellScore {
     ) -> Self {
         let ratio = |value: f64, of: f64| (of > 0.0).then_some(rounded(value / of));
         let spare = alone.capacity - alone.foreground_measured;
-        let has_spare = spare >= LEAST_SPARE * alone.capacity;
+        let has_spare = spare >= MIN_SPARE * alone.capacity;
         let return_s = median(&beside.returns);
         let limit = 0.5 + 10.0 * cell.network.rtt_ms as f64 / 1000.0;
         let has_foreground = cell.foreground != Foreground::None;
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn reaped_is_relative_to_what_the_foreground_alone_leaves() {
+    fn reaped_is_relative_to_spare_capacity() {
         let score = score(&measured(60.0, 0.0), &measured(54.0, 30.0));
         assert_eq!((score.kept, score.reaped), (Some(0.9), Some(0.75)));
     }

@@ -86,7 +86,7 @@ impl Scheme {
             }
             Scheme::Nice => ControllerFactory::new(|| Nice::new(NiceParameters::refined())),
             Scheme::Cubic | Scheme::DownloadCubic => ControllerFactory::new(Cubic::new),
-            Scheme::DownloadBbr => ControllerFactory::new(|| NeverWaits(Bbr::new(BBR_SEED))),
+            Scheme::DownloadBbr => ControllerFactory::new(|| NeverAppLimited(Bbr::new(BBR_SEED))),
             Scheme::LedbatPlusPlus => ControllerFactory::new(LedbatPlusPlus::new),
             Scheme::TcpLp => ControllerFactory::new(|| TcpLp::new(TcpLpParameters::default())),
         })
@@ -128,9 +128,9 @@ pub(super) fn opponent(opponent: Opponent) -> ControllerFactory {
 
 /// Linux treats a sender limited by the advertised window like one limited by the network
 /// (`tcp_rate_check_app_limited`), so that BBR's rate follows the window down.
-struct NeverWaits<C>(C);
+struct NeverAppLimited<C>(C);
 
-impl<C: Controller> Controller for NeverWaits<C> {
+impl<C: Controller> Controller for NeverAppLimited<C> {
     fn handle_ack(&mut self, ack: &Ack) {
         self.0.handle_ack(&Ack { app_limited: false, ..*ack });
     }

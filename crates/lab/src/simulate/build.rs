@@ -34,7 +34,7 @@ pub(super) struct Stage {
     /// For each group, the routers where its data begin and end.
     ways: Vec<(usize, usize)>,
     /// For each group, its sources in each of its stays.
-    pub(super) stays: Vec<Vec<Stay>>,
+    pub(super) periods: Vec<Vec<ActivePhases>>,
     /// The demand of groups of documents.
     pub(super) demands: Vec<Option<DemandRecord>>,
     /// Propagation delay there and back of each group's connections.
@@ -43,7 +43,7 @@ pub(super) struct Stage {
 }
 
 /// A group's sources from the beginning of one phase to the end of that or a later one.
-pub(super) struct Stay {
+pub(super) struct ActivePhases {
     /// The numbers of its first and last phase.
     pub(super) phases: (usize, usize),
     pub(super) sources: Vec<SourceId>,
@@ -153,7 +153,7 @@ impl Stage {
             backward: wires.backward,
             rate,
             ways,
-            stays: Vec::new(),
+            periods: Vec::new(),
             demands,
             round_trips,
             limit: network.limit(rate),
@@ -163,8 +163,17 @@ impl Stage {
             let random = Random::of_part(seed, GROUPS | number as u64);
             let way = stage.ways[number];
             let (parameters, path) = (None, SharedPath::default());
-            let maker =
-                Maker { scenario, network, folder, rate, group, way, random, parameters, path };
+            let maker = SourceBuilder {
+                scenario,
+                network,
+                folder,
+                rate,
+                group,
+                way,
+                random,
+                parameters,
+                path,
+            };
             stage.add_group(maker, &mut hosts, number, &logs[number])?;
         }
         Ok(stage)
@@ -173,23 +182,23 @@ impl Stage {
     /// Adds the sources of a group.
     fn add_group(
         &mut self,
-        mut maker: Maker<'_>,
+        mut maker: SourceBuilder<'_>,
         hosts: &mut Hosts,
         number: usize,
         log: &Option<Vec<Request>>,
     ) -> Result<(), SimulateError> {
-        let mut stays = Vec::new();
+        let mut periods = Vec::new();
         // The hosts stay the same from one stay to the next.
         let first = hosts.next;
-        for phases in stays_of(maker.scenario, maker.group) {
+        for phases in active_phases_of(maker.scenario, maker.group) {
             hosts.next = first;
             let sources = maker.sources(&mut self.simulation, hosts, phases, log)?;
             for &source in &sources {
                 self.simulation.set_group(source, number as u8);
             }
-            stays.push(Stay { phases, sources });
+            periods.push(ActivePhases { phases, sources });
         }
-        self.stays.push(stays);
+        self.periods.push(periods);
         Ok(())
     }
 
@@ -242,18 +251,18 @@ impl Stage {
 }
 
 /// The ranges of phases in which a group is active without a break.
-fn stays_of(scenario: &Scenario, group: &Group) -> Vec<(usize, usize)> {
-    let mut stays: Vec<(usize, usize)> = Vec::new();
+fn active_phases_of(scenario: &Scenario, group: &Group) -> Vec<(usize, usize)> {
+    let mut periods: Vec<(usize, usize)> = Vec::new();
     for (at, phase) in scenario.phases.iter().enumerate() {
         if !group.phases.contains(&phase.name) {
             continue;
         }
-        match stays.last_mut() {
+        match periods.last_mut() {
             Some((_, last)) if *last + 1 == at => *last = at,
-            _ => stays.push((at, at)),
+            _ => periods.push((at, at)),
         }
     }
-    stays
+    periods
 }
 
 /// How many pairs of hosts a group needs.
@@ -385,7 +394,7 @@ fn moved(log: &[Request], begin: Timestamp, end: Option<Timestamp>) -> Vec<Reque
 }
 
 /// Makes the sources of one group.
-struct Maker<'a> {
+struct SourceBuilder<'a> {
     scenario: &'a Scenario,
     network: &'a Simulated,
     folder: &'a Path,
@@ -400,7 +409,7 @@ struct Maker<'a> {
     path: SharedPath,
 }
 
-impl Maker<'_> {
+impl SourceBuilder<'_> {
     /// Beginning and end of a range of phases; no end for the last.
     fn times(&self, (first, last): (usize, usize)) -> (Timestamp, Option<Timestamp>) {
         let until = |count: usize| {
@@ -472,7 +481,7 @@ impl Maker<'_> {
             Kind::Flows(flows) => {
                 let until = end.unwrap_or(Timestamp::ZERO + self.scenario.duration());
                 let pairs = (0..group.count).map(|_| hosts.pair(self.way)).collect();
-                let arrivals = self.by_chance(flows, begin, until)?;
+                let arrivals = self.random_flows(flows, begin, until)?;
                 self.documents(simulation, pairs, arrivals, false)?
             }
             Kind::Work(Work::Command { .. } | Work::Probes(_)) => {
@@ -547,7 +556,7 @@ impl Maker<'_> {
     }
 
     /// Flows that begin at random between two times.
-    fn by_chance(
+    fn random_flows(
         &self,
         flows: &Flows,
         start: Timestamp,

@@ -11,7 +11,7 @@ use lull_sim::simulation::{DatagramDelays, SourceCounters, Transfer};
 use lull_sim::tcp::SenderCounters;
 use lull_sim::{LinkId, SourceId};
 
-use super::build::{Stage, Stay};
+use super::build::{ActivePhases, Stage};
 use super::seconds;
 use crate::measure::{rounded_spread, series};
 use crate::plan::{Group, Kind, Phase, Scenario};
@@ -23,7 +23,7 @@ use lull_emulator::traffic::Work;
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// All observations of a run.
-pub(super) struct Course {
+pub(super) struct RunObservations {
     phases: Vec<Observed>,
     transfers: Vec<Transfer>,
     end: Timestamp,
@@ -70,13 +70,13 @@ struct State {
 }
 
 /// The stay of a group in a phase.
-fn stay(stays: &[Stay], phase: usize) -> Option<&Stay> {
-    stays.iter().find(|stay| (stay.phases.0..=stay.phases.1).contains(&phase))
+fn period(periods: &[ActivePhases], phase: usize) -> Option<&ActivePhases> {
+    periods.iter().find(|period| (period.phases.0..=period.phases.1).contains(&phase))
 }
 
 /// A group's sources in a phase.
-fn sources_in(stays: &[Stay], phase: usize) -> &[SourceId] {
-    stay(stays, phase).map_or(&[], |stay| &stay.sources)
+fn sources_in(periods: &[ActivePhases], phase: usize) -> &[SourceId] {
+    period(periods, phase).map_or(&[], |period| &period.sources)
 }
 
 impl Snapshot {
@@ -92,17 +92,17 @@ impl Snapshot {
             forward,
             backward,
             sources: stage
-                .stays
+                .periods
                 .iter()
-                .map(|stays| {
-                    sources_in(stays, phase).iter().map(|id| simulation.source(*id)).collect()
+                .map(|periods| {
+                    sources_in(periods, phase).iter().map(|id| simulation.source(*id)).collect()
                 })
                 .collect(),
             datagrams: stage
-                .stays
+                .periods
                 .iter()
-                .map(|stays| {
-                    let all = sources_in(stays, phase).iter();
+                .map(|periods| {
+                    let all = sources_in(periods, phase).iter();
                     all.filter_map(|id| simulation.datagram_delays(*id).cloned()).collect()
                 })
                 .collect(),
@@ -110,7 +110,7 @@ impl Snapshot {
     }
 }
 
-impl Course {
+impl RunObservations {
     /// Runs the phases.
     pub(super) fn run(stage: &mut Stage, scenario: &Scenario) -> Self {
         let mut phases = Vec::new();
@@ -119,7 +119,7 @@ impl Course {
             phases.push(Observed::see(stage, scenario, number, phase, begin));
             begin += phase.duration();
         }
-        Course { phases, transfers: stage.simulation.take_transfers(), end: begin }
+        RunObservations { phases, transfers: stage.simulation.take_transfers(), end: begin }
     }
 
     /// The phases' records.
@@ -149,8 +149,8 @@ impl Course {
         let mut groups = BTreeMap::new();
         let mut rates = BTreeMap::new();
         for (at, group) in scenario.groups.iter().enumerate() {
-            if let Some(stay) = stay(&stage.stays[at], number) {
-                let record = self.group(stage, group, at, observed, stay);
+            if let Some(period) = period(&stage.periods[at], number) {
+                let record = self.group(stage, group, at, observed, period);
                 groups.insert(group.name.clone(), record);
                 rates.insert(group.name.clone(), observed.bytes[at].clone());
             }
@@ -189,7 +189,7 @@ impl Course {
         group: &Group,
         at: usize,
         observed: &Observed,
-        stay: &Stay,
+        period: &ActivePhases,
     ) -> GroupRecord {
         let (before, after) = (&observed.before, &observed.after);
         let length = seconds(observed.to) - seconds(observed.from);
@@ -239,7 +239,7 @@ impl Course {
             let path = stage.round_trips[at].as_secs_f64() * 1e3;
             rounded(path + wait_ms(is_forward) + wait_ms(!is_forward))
         });
-        self.fill_by_kind(&mut record, group, at, observed, stay);
+        self.fill_by_kind(&mut record, group, at, observed, period);
         fill_times(&mut record, stage.rate, &observed.bytes[at]);
         record
     }
@@ -251,7 +251,7 @@ impl Course {
         group: &Group,
         at: usize,
         observed: &Observed,
-        stay: &Stay,
+        period: &ActivePhases,
     ) {
         let (before, after) = (&observed.before, &observed.after);
         match &group.kind {
@@ -262,7 +262,7 @@ impl Course {
                 record.divide(each.collect(), seconds(observed.to) - seconds(observed.from));
             }
             Kind::Work(Work::Requests { .. }) | Kind::Documents(_) | Kind::Flows(_) => {
-                record.latency = self.latency(stay, at, observed);
+                record.latency = self.latency(period, at, observed);
             }
             Kind::Work(Work::Command { .. } | Work::Probes(_)) => {}
         }
@@ -276,10 +276,10 @@ impl Course {
     /// first packet sent to the acknowledgement of the last), also if they were complete later. Leaving out
     /// the others would leave out the slowest ones. They count with the time from the sample after their
     /// request to the end of the run.
-    fn latency(&self, stay: &Stay, group: usize, observed: &Observed) -> Option<Latency> {
+    fn latency(&self, period: &ActivePhases, group: usize, observed: &Observed) -> Option<Latency> {
         let own = || {
             self.transfers.iter().filter(|transfer| {
-                stay.sources.contains(&transfer.source)
+                period.sources.contains(&transfer.source)
                     && transfer.requested >= observed.from
                     && transfer.requested < observed.to
             })
@@ -392,9 +392,9 @@ impl Progress {
         }
         self.written = written;
         self.looks.push(stage.simulation.now());
-        for (state, stays) in self.states.iter_mut().zip(&stage.stays) {
+        for (state, periods) in self.states.iter_mut().zip(&stage.periods) {
             for sender in
-                sources_in(stays, self.number).iter().flat_map(|id| stage.simulation.senders(*id))
+                sources_in(periods, self.number).iter().flat_map(|id| stage.simulation.senders(*id))
             {
                 state.window += sender.controller().window().as_f64();
                 state.windows += 1;
@@ -409,14 +409,14 @@ impl Progress {
 
 /// Documents that each group has requested in its stay of a phase. Groups without requests are left out.
 fn written(stage: &Stage, scenario: &Scenario, phase: usize) -> Vec<u64> {
-    let of = |(group, stays): (&Group, &Vec<Stay>)| match group.kind {
+    let of = |(group, periods): (&Group, &Vec<ActivePhases>)| match group.kind {
         Kind::Work(Work::Requests { .. }) | Kind::Documents(_) | Kind::Flows(_) => {
-            let sources = sources_in(stays, phase).iter();
+            let sources = sources_in(periods, phase).iter();
             sources.map(|id| stage.simulation.source(*id).written).sum()
         }
         _ => 0,
     };
-    scenario.groups.iter().zip(&stage.stays).map(of).collect()
+    scenario.groups.iter().zip(&stage.periods).map(of).collect()
 }
 
 /// The utilization of the bottlenecks: the part of their rate that was used; the mean of several.

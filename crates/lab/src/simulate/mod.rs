@@ -12,7 +12,7 @@ mod log;
 mod measure;
 
 use build::Stage;
-use measure::Course;
+use measure::RunObservations;
 
 use crate::plan::{Scenario, Simulated};
 use crate::record::{CellRecord, CostRecord, SimulationRecord, rounded};
@@ -22,7 +22,7 @@ use crate::record::{CellRecord, CostRecord, SimulationRecord, rounded};
 #[non_exhaustive]
 pub enum SimulateError {
     /// A file of data cannot be read.
-    #[error("the data {path} cannot be read: {source}: name the folder where it lies (--data DIR)")]
+    #[error("the data {path} cannot be read: {source}: name its folder (--data DIR)")]
     Data {
         /// The file.
         path: PathBuf,
@@ -56,13 +56,13 @@ pub enum SimulateError {
         from: Duration,
     },
     /// The simulator has a fault.
-    #[error("the simulator has made or lost a packet: this is a fault of lull's")]
+    #[error("the simulator has created or lost a packet: this is a bug of Lull")]
     Conservation,
     /// A congestion control is invalid, and was not checked.
     #[error(transparent)]
     Control(#[from] crate::plan::Invalid),
     /// The plan is invalid, and was not checked.
-    #[error("the cell makes no sense: {0}")]
+    #[error("the cell is invalid: {0}")]
     Scenario(String),
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Identity {
 }
 
 /// Simulates a cell, with files from the folder `data`.
-pub(crate) fn conduct(
+pub(crate) fn run_cell(
     identity: Identity,
     scenario: &Scenario,
     network: &Simulated,
@@ -87,7 +87,7 @@ pub(crate) fn conduct(
     // Reading the data does not count as a cost of simulating.
     let mut stage = Stage::set(scenario, network, data, identity.seed)?;
     let (begin, cpu) = (Instant::now(), cpu_time());
-    let course = Course::run(&mut stage, scenario);
+    let course = RunObservations::run(&mut stage, scenario);
     let (wall, cpu) = (begin.elapsed(), cpu_time().saturating_sub(cpu));
     if !stage.simulation.conservation().holds() {
         return Err(SimulateError::Conservation);

@@ -9,7 +9,7 @@ use lull_lab::judge::judge;
 use lull_lab::plan::{Plan, Selection};
 use lull_lab::plot;
 use lull_lab::record::CellRecord;
-use lull_lab::run::{Event, MOST_AGAIN, Runner};
+use lull_lab::run::{Event, MAX_RETRIES, Runner};
 use lull_testing::{bound, bpf, needs, root};
 
 /// 10 Mbit/s and 20 ms.
@@ -219,12 +219,12 @@ fn cells_without_their_control_fail_and_others_run() {
     assert_eq!((outcome.cells.len(), outcome.failed.len()), (1, 1));
     let (cells, why) = refused.unwrap();
     assert_eq!((cells, &why), (1, &outcome.failed[0].error));
-    assert!(why.contains("'ours' cannot be had"), "{why}");
+    assert!(why.contains("'ours' is not available"), "{why}");
     // If none of them can run, that is reported once, and nothing is recorded.
     let only = Selection::new(["network=emulator"]).unwrap();
     let record = std::fs::read_to_string(&outcome.record).unwrap();
     let error = Runner { selection: only, ..runner }.run(&plan, |_| {}).unwrap_err().to_string();
-    assert!(error.contains("'ours' cannot be had") && !error.contains('\n'), "{error}");
+    assert!(error.contains("'ours' is not available") && !error.contains('\n'), "{error}");
     assert_eq!(std::fs::read_to_string(&outcome.record).unwrap(), record);
 }
 
@@ -451,6 +451,6 @@ fn late_cell_is_repeated_and_the_better_run_kept() {
     assert_eq!((passes, cell.again), (vec![(1, 0, 0)], 0));
     let (passes, cell) = planned(&runner);
     assert_eq!(passes[0], (0, 1, 1));
-    assert!(cell.late_ms() < 1000.0 && (1..=MOST_AGAIN).contains(&cell.again), "{cell:?}");
+    assert!(cell.late_ms() < 1000.0 && (1..=MAX_RETRIES).contains(&cell.again), "{cell:?}");
     assert!(passes.len() <= 2 && (cell.again == 1 || passes.len() == 2), "{passes:?}");
 }

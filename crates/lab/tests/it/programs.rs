@@ -148,7 +148,7 @@ fn invalid_report_fails_its_cell() {
     let outcome = runner.run(&plan(&reporting("echo 17")), |_| {}).unwrap();
     assert!(outcome.cells.is_empty());
     let error = &outcome.failed[0].error;
-    assert!(error.contains("reporter") && error.contains("no report"), "{error}");
+    assert!(error.contains("reporter") && error.contains("not a JSON object"), "{error}");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn programs_without_a_network_report_in_turn() {
 
     for (text, why) in [
         ("echo out of tapes >&2; exit 3", "out of tapes"),
-        ("echo 7", "is no report"),
+        ("echo 7", "is not a JSON object"),
         ("exec sleep 60", "did not end in time"),
     ] {
         let out = tempfile::tempdir().unwrap();
@@ -187,7 +187,7 @@ fn programs_without_a_network_report_in_turn() {
     let bulk = "[[groups]]\nname = 'one'\nkind = 'bulk'\ncontrol = 'reno'\nphases = ['p']\n";
     for (text, why) in [
         (format!("[topology]\nkind = 'none'\n{bulk}{phase}"), "no network"),
-        (format!("[topology]\nkind = 'none'\nrtt = '1ms'\n{good}{phase}"), "no other key"),
+        (format!("[topology]\nkind = 'none'\nrtt = '1ms'\n{good}{phase}"), "only the key"),
     ] {
         let text = format!(
             "id = 'test'\ntitle = 'A test'\n[paper]\nsource = '§'\nstatement = '…'\n{text}"

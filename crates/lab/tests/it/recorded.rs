@@ -43,10 +43,10 @@ fn cells_without_kernel_need_are_selected_from_a_plan() {
     // Other cells do not count as missing: the run has all selected cells.
     let out = tempfile::tempdir().unwrap();
     let runner = Runner { selection: Selection::default().simulated(), ..runner(out.path()) };
-    assert_eq!(runner.outlook(&plan).unwrap().cells, 1);
+    assert_eq!(runner.preview(&plan).unwrap().cells, 1);
     let outcome = runner.run(&plan, |_| {}).unwrap();
     assert_eq!((outcome.cells.len(), outcome.failed.len()), (1, 0));
-    assert_eq!(runner.outlook(&plan).unwrap().cells, 0);
+    assert_eq!(runner.preview(&plan).unwrap().cells, 0);
 }
 
 #[test]

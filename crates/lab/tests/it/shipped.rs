@@ -12,7 +12,7 @@ use lull_lab::plan::{
 };
 use lull_lab::record::{
     ActionRecord, CellRecord, CostRecord, CpuRecord, DemandRecord, GroupRecord, Latency,
-    LinkRecord, MOST_FLOWS, PhaseRecord, SimulationRecord, Transfers,
+    LinkRecord, MAX_FLOWS, PhaseRecord, SimulationRecord, Transfers,
 };
 use serde_json::{Map, Value, json};
 
@@ -163,7 +163,7 @@ fn group_record(
     match &group.kind {
         Kind::Work(Work::Bulk { .. }) | Kind::Messages { .. } | Kind::Datagrams(_) => {
             record.fairness = Some(numbers.next());
-            if group.count as usize <= MOST_FLOWS {
+            if group.count as usize <= MAX_FLOWS {
                 record.flows_mbit = (0..group.count).map(|_| numbers.next()).collect();
             }
             record.delay = (!is_tcp).then(|| numbers.spread());

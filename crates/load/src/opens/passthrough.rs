@@ -25,7 +25,7 @@ const BACKGROUND: u16 = 64;
 
 /// Why the folder could not be mounted.
 #[derive(Debug, thiserror::Error)]
-#[error("the folder cannot be passed through: it takes root and /dev/fuse")]
+#[error("the pass-through mount failed: it needs root and /dev/fuse")]
 pub struct PassThroughError(#[source] io::Error);
 
 /// The files of a folder, without those in subfolders, mounted in another one. It is unmounted when this is
@@ -51,8 +51,11 @@ impl PassThrough {
             MountOption::NoSuid,
             MountOption::NoAtime,
         ];
-        let face =
-            Face { source: source.to_owned(), names: Mutex::default(), open: Mutex::default() };
+        let face = PassThroughFileSystem {
+            source: source.to_owned(),
+            names: Mutex::default(),
+            open: Mutex::default(),
+        };
         let session = fuser::spawn_mount(face, place, &config).map_err(PassThroughError)?;
         Ok(PassThrough { _session: session })
     }
@@ -64,7 +67,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Answers the kernel.
 #[derive(Debug)]
-struct Face {
+struct PassThroughFileSystem {
     source: PathBuf,
     /// Paths by the numbers of their inodes, which are those of the folder.
     names: Mutex<BTreeMap<u64, PathBuf>>,
@@ -76,7 +79,7 @@ fn refusal(error: &io::Error) -> Errno {
     Errno::from_i32(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
-fn told(number: u64, of: &Metadata) -> FileAttr {
+fn attributes(number: u64, of: &Metadata) -> FileAttr {
     let since = |seconds: i64, nanos: i64| {
         let seconds = Duration::from_secs(seconds.unsigned_abs());
         UNIX_EPOCH + seconds + Duration::from_nanos(nanos.unsigned_abs())
@@ -101,7 +104,7 @@ fn told(number: u64, of: &Metadata) -> FileAttr {
     }
 }
 
-impl Face {
+impl PassThroughFileSystem {
     /// The path of an inode.
     fn path(&self, number: INodeNo) -> io::Result<PathBuf> {
         if number == INodeNo::ROOT {
@@ -115,11 +118,11 @@ impl Face {
         let path = self.path(parent)?.join(name);
         let of = path.symlink_metadata()?;
         lock(&self.names).insert(of.ino(), path);
-        Ok(told(of.ino(), &of))
+        Ok(attributes(of.ino(), &of))
     }
 }
 
-impl Filesystem for Face {
+impl Filesystem for PassThroughFileSystem {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // A feature that an older kernel lacks, the replica's mount lacks too.
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
@@ -136,7 +139,7 @@ impl Filesystem for Face {
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.path(ino).and_then(|path| path.symlink_metadata()) {
-            Ok(of) => reply.attr(&NEVER, &told(ino.0, &of)),
+            Ok(of) => reply.attr(&NEVER, &attributes(ino.0, &of)),
             Err(error) => reply.error(refusal(&error)),
         }
     }

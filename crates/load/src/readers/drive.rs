@@ -13,7 +13,7 @@ use super::mount::{Mount, STEP, system};
 use super::write::begin_to_write;
 use super::{File, History, Load, Progress, Read, ReadersError, Seen, Source};
 use crate::mounted::Root;
-use crate::numbered::{self, NOBODYS};
+use crate::numbered::{self, UNKNOWN_BODY};
 
 /// How long mounts may take to appear, and to answer.
 const GATHERING: Duration = Duration::from_secs(60);
@@ -94,7 +94,7 @@ impl Readers {
         tell: &mut dyn FnMut(Progress),
     ) -> Result<History, ReadersError> {
         let begun = Instant::now();
-        let desk = Arc::new(Desk {
+        let queue = Arc::new(ReadQueue {
             load: Arc::clone(load),
             mounts: self.mounts,
             all_there: self.all_there,
@@ -103,26 +103,27 @@ impl Readers {
             ledger: Mutex::default(),
         });
         for _ in 0..AT_ONCE {
-            let reader = desk.hire()?;
-            lock(&desk.idle).push(reader);
+            let reader = queue.start_thread()?;
+            lock(&queue.idle).push(reader);
         }
         let stop = Arc::new(AtomicBool::new(false));
         let writing = begin_to_write(begun, Arc::clone(load), source, Arc::clone(&stop))?;
         for (number, read) in load.reads.iter().enumerate() {
             thread::sleep((begun + read.at).saturating_duration_since(Instant::now()));
-            desk.hand_over(number)?;
-            let answered = lock(&desk.ledger).done.len();
+            queue.dispatch(number)?;
+            let answered = lock(&queue.ledger).done.len();
             tell(Progress { now: begun.elapsed(), due: number + 1, answered });
         }
         let last = load.reads.iter().map(|read| read.at);
         let last = last.chain(load.writes.iter().map(|write| write.at)).max().unwrap_or_default();
-        let is_over = || lock(&desk.ledger).done.len() == load.reads.len() && writing.is_finished();
+        let is_over =
+            || lock(&queue.ledger).done.len() == load.reads.len() && writing.is_finished();
         while !is_over() && begun.elapsed() < last + patience {
             thread::sleep(STEP);
         }
         stop.store(true, Ordering::Relaxed);
         let length = begun.elapsed();
-        let (reads, unanswered) = desk.close(length);
+        let (reads, unanswered) = queue.close(length);
         let writes = writing.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))?;
         let mut reads = reads.into_iter().collect::<Result<Vec<Seen>, ReadersError>>()?;
         reads.sort_by_key(|one| one.read);
@@ -165,7 +166,7 @@ impl Ledger {
 }
 
 /// The queue of reads and the idle readers.
-struct Desk {
+struct ReadQueue {
     load: Arc<Load>,
     mounts: Vec<Mount>,
     all_there: bool,
@@ -175,17 +176,17 @@ struct Desk {
     ledger: Mutex<Ledger>,
 }
 
-impl Desk {
+impl ReadQueue {
     /// One more thread.
-    fn hire(self: &Arc<Self>) -> Result<Reader, ReadersError> {
+    fn start_thread(self: &Arc<Self>) -> Result<Reader, ReadersError> {
         let (reader, given) = channel();
-        let (desk, own) = (Arc::clone(self), Sender::clone(&reader));
+        let (queue, own) = (Arc::clone(self), Sender::clone(&reader));
         let work = move || {
             while let Ok(Some(number)) = given.recv() {
-                let seen = desk.look(number);
+                let seen = queue.look(number);
                 // First: when all reads are done, all readers must be found idle.
-                lock(&desk.idle).push(own.clone());
-                lock(&desk.ledger).end(number, seen);
+                lock(&queue.idle).push(own.clone());
+                lock(&queue.ledger).end(number, seen);
             }
         };
         let thread = thread::Builder::new().name("reader".to_owned()).spawn(work);
@@ -195,11 +196,11 @@ impl Desk {
     }
 
     /// A read is due.
-    fn hand_over(self: &Arc<Self>, number: usize) -> Result<(), ReadersError> {
+    fn dispatch(self: &Arc<Self>, number: usize) -> Result<(), ReadersError> {
         let idle = lock(&self.idle).pop();
         let reader = match idle {
             Some(reader) => reader,
-            None => self.hire()?,
+            None => self.start_thread()?,
         };
         lock(&self.ledger).begin(number, self.begun.elapsed());
         // The thread exists, since it waits for this message.
@@ -215,11 +216,11 @@ impl Desk {
         let read = self.mounts[replica].read(name);
         let ended = self.begun.elapsed();
         let body = match read {
-            Ok(read) => numbered::number_of(&read, |_| *bytes).unwrap_or(NOBODYS),
+            Ok(read) => numbered::number_of(&read, |_| *bytes).unwrap_or(UNKNOWN_BODY),
             Err(ReadersError::Read { source, .. })
                 if self.all_there && source.kind() == io::ErrorKind::NotFound =>
             {
-                NOBODYS
+                UNKNOWN_BODY
             }
             Err(error) => return Err(error),
         };

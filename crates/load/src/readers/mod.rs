@@ -24,8 +24,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use crate::numbered::NOBODYS;
-use crate::numbered::{SHORTEST, body};
+pub use crate::numbered::UNKNOWN_BODY;
+use crate::numbered::{MIN_BODY_BYTES, body};
 use crate::replay::files::own_place;
 use crate::replay::trace::Document;
 pub use arrivals::Arrivals;
@@ -49,7 +49,7 @@ impl File {
     /// identifies itself has 20 bytes at least.
     pub fn of(document: &Document, number: usize) -> Self {
         let bytes = usize::try_from(document.bytes.unwrap_or(0)).unwrap_or(usize::MAX);
-        File { name: own_place(document, number), bytes: bytes.max(SHORTEST) }
+        File { name: own_place(document, number), bytes: bytes.max(MIN_BODY_BYTES) }
     }
 }
 
@@ -141,7 +141,7 @@ pub struct Seen {
     pub began: Duration,
     /// When it was read completely.
     pub ended: Duration,
-    /// The number of the body; [`NOBODYS`] for unknown bytes.
+    /// The number of the body; [`UNKNOWN_BODY`] for unknown bytes.
     pub body: u64,
 }
 
@@ -209,7 +209,7 @@ pub enum ReadersError {
         source: io::Error,
     },
     /// A file cannot be read.
-    #[error("{name} cannot be read below {}: publish what --into has written first", mount.display())]
+    #[error("{name} cannot be read below {}: publish the output of --into first", mount.display())]
     Read {
         /// The mount.
         mount: PathBuf,
@@ -219,7 +219,7 @@ pub enum ReadersError {
         source: io::Error,
     },
     /// A file of an earlier run exists.
-    #[error("{name} is no first version below {}: copy what --into writes to both places", folder.display())]
+    #[error("{name} below {} is not the first version: copy the output of --into to both places", folder.display())]
     Version {
         /// The file.
         name: String,
@@ -247,7 +247,7 @@ pub enum ReadersError {
         source: io::Error,
     },
     /// A write was rejected.
-    #[error("the origin did not take {name}: {why}")]
+    #[error("the origin rejected {name}: {why}")]
     Write {
         /// The file.
         name: String,

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::mount::{Mount, STEP, system};
 use super::{File, Load, Origin, ReadersError, Source, Written};
-use crate::asking::{Asked, Client, block_on};
-use crate::numbered::{self, SHORTEST};
+use crate::http_client::{Client, PlannedRequest, block_on};
+use crate::numbered::{self, MIN_BODY_BYTES};
 use crate::replay::files::encoded;
 
 /// The name of a file that is written to test the whole path.
@@ -19,7 +19,7 @@ const SIGN: &str = "ready";
 const SIGN_BODY: u64 = u64::MAX - 1;
 
 /// The time after which it is written again.
-const AGAIN: Duration = Duration::from_secs(1);
+const REWRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A thread that writes.
 pub(super) type Writing = JoinHandle<Result<Vec<Written>, ReadersError>>;
@@ -111,10 +111,10 @@ async fn put(
 ) -> Result<u64, ReadersError> {
     let path = format!("/{}", encoded(name));
     let bearer = Some(&*origin.token);
-    let asked = Asked { method: "PUT", path: &path, bearer, session: None, body };
+    let asked = PlannedRequest { method: "PUT", path: &path, bearer, session: None, body };
     let refused = |why: String| ReadersError::Write { name: name.to_owned(), why };
     let Some(answer) = client.ask(asked).await else {
-        return Err(refused(format!("nobody answers at {}", origin.address)));
+        return Err(refused(format!("no server answers at {}", origin.address)));
     };
     let position = answer.sequence.filter(|_| answer.status == 200);
     position.ok_or_else(|| refused(format!("it says {}", answer.status)))
@@ -128,13 +128,13 @@ async fn put(
 /// [`ReadersError::Apart`] if it does not arrive within `patience`; and if it cannot be written.
 pub fn ready(source: &Source, folder: &Path, patience: Duration) -> Result<(), ReadersError> {
     let until = Instant::now() + patience;
-    let body = numbered::body(SIGN_BODY, SHORTEST);
+    let body = numbered::body(SIGN_BODY, MIN_BODY_BYTES);
     let mut next = Instant::now();
     while Instant::now() < until {
         if Instant::now() >= next {
             let written = block_on(async { Writer::new(source).write(SIGN, &body).await });
             match written.map_err(system("starting the writer"))? {
-                Ok(_) | Err(ReadersError::Write { .. }) => next = Instant::now() + AGAIN,
+                Ok(_) | Err(ReadersError::Write { .. }) => next = Instant::now() + REWRITE_INTERVAL,
                 Err(error) => return Err(error),
             }
         }

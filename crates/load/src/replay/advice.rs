@@ -1,4 +1,4 @@
-//! The hints of a server to clients whose habit determines the times: the papers' lists.
+//! The hints of a server to clients that decide the times: the papers' lists.
 
 use std::collections::BTreeMap;
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn list_has_likely_followers_not_yet_fetched() {
+    fn list_has_likely_unfetched_followers() {
         let (mut advisor, mut documents) = advisor(Learned::Whole, 0);
         let number = |documents: &mut Documents, target| documents.number(target);
         let (a, b, c) = (

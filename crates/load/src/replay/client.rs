@@ -17,7 +17,7 @@ use super::trace::{Arrival, DocumentId};
 
 /// When lists come, and how they are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Habit {
+pub enum HintUse {
     /// Nothing is fetched ahead.
     Never,
     /// The list comes with the answer to a page, also to a page that was left meanwhile, and replaces the
@@ -29,7 +29,8 @@ pub enum Habit {
     },
     /// When the page has loaded, one list is asked for (SSR §5.3.1, "fetches them and stops").
     OncePerPage,
-    /// The same, and again whenever a list is done, or when the client was told to come again (SSR §5.2.2).
+    /// The same, and again whenever a list is done, or when the server asked the client to come again (SSR
+    /// §5.2.2).
     AgainAndAgain {
         /// Whether it behaves like the script in the pages of `lull web`. A demand ends the fetch in
         /// progress, or waits for it if it is for the same document. A list expires. The server in front of a
@@ -38,9 +39,9 @@ pub enum Habit {
     },
 }
 
-impl Habit {
+impl HintUse {
     fn is_scripted(self) -> bool {
-        self == Habit::AgainAndAgain { scripted: true }
+        self == HintUse::AgainAndAgain { scripted: true }
     }
 }
 
@@ -75,7 +76,7 @@ pub enum Effect {
     /// for it.
     Stop,
     /// Send this to the server.
-    Tell(Told),
+    Tell(PageReport),
     /// Ask for hints, and answer by [`Client::advise`].
     Ask(Question),
     /// Call [`Client::wake`] at this time.
@@ -84,7 +85,7 @@ pub enum Effect {
 
 /// The report of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum PageReport {
     /// It was left.
     Left {
         /// The page.
@@ -204,7 +205,7 @@ enum Asking {
 /// A client.
 #[derive(Clone, Debug)]
 pub struct Client {
-    habit: Habit,
+    hint_use: HintUse,
     caching: bool,
     /// Fetches go elsewhere: see [`Client::fetching_elsewhere`].
     is_elsewhere: bool,
@@ -232,9 +233,9 @@ pub struct Client {
 
 impl Client {
     /// A client with nothing. One that is not `caching` keeps nothing.
-    pub fn new(habit: Habit, caching: bool) -> Self {
+    pub fn new(hint_use: HintUse, caching: bool) -> Self {
         Client {
-            habit,
+            hint_use,
             caching,
             is_elsewhere: false,
             cache: BTreeMap::new(),
@@ -258,7 +259,7 @@ impl Client {
     /// Its fetches have another address than its demand (SSR §5.1: another port): a demand for a document in
     /// transfer is sent at once, and ends the fetch. The script in pages has its own means.
     pub fn fetching_elsewhere(self) -> Self {
-        Client { is_elsewhere: !self.habit.is_scripted(), ..self }
+        Client { is_elsewhere: !self.hint_use.is_scripted(), ..self }
     }
 
     /// A request of the log is due.
@@ -328,19 +329,19 @@ impl Client {
 
     /// The client goes to a page: prefetches for the page before are out of date. Adds the report of that
     /// page.
-    fn turn_to(&mut self, arrival: &Arrival, effects: &mut Vec<Effect>) -> Option<Told> {
+    fn turn_to(&mut self, arrival: &Arrival, effects: &mut Vec<Effect>) -> Option<PageReport> {
         let page = arrival.document;
-        let before = self.pages.back().copied().filter(|_| self.habit.is_scripted());
+        let before = self.pages.back().copied().filter(|_| self.hint_use.is_scripted());
         let was = std::mem::replace(&mut self.page, Page { due: arrival.due, ..Page::default() });
         // Without an answer it has no script that could report.
-        let left = before.zip(was.answered).map(|(page, answered)| Told::Left {
+        let left = before.zip(was.answered).map(|(page, answered)| PageReport::Left {
             page,
             cached: was.is_cached,
             answered,
             loaded: was.loaded,
         });
         if let (Some(page), true) = (before, self.fetches(arrival.document)) {
-            effects.push(Effect::Tell(Told::Awaits { page, to: arrival.document }));
+            effects.push(Effect::Tell(PageReport::Awaits { page, to: arrival.document }));
         }
         self.number += 1;
         self.pages.push_back(page);
@@ -352,7 +353,7 @@ impl Client {
         self.had.clear();
         // Dummies are not out of date either: they represent load, and continue. Lists that come with pages
         // are replaced when the next one is there.
-        if !matches!(self.habit, Habit::WithPage { .. }) {
+        if !matches!(self.hint_use, HintUse::WithPage { .. }) {
             self.list.retain(|one| *one == Ahead::Dummy);
         }
         if self.caching {
@@ -360,7 +361,7 @@ impl Client {
         }
         // An awaited prefetch is demand.
         let is_wanted = self.is_awaited || self.fetches(page);
-        if self.habit.is_scripted() && !is_wanted {
+        if self.hint_use.is_scripted() && !is_wanted {
             let is_fetching = self.fetching.take().is_some();
             if is_fetching || was.looked == Looked::Open {
                 effects.push(Effect::Stop);
@@ -405,7 +406,7 @@ impl Client {
             self.owed += 1;
             effects.push(Effect::Answered { document, due, from });
         }
-        if let Habit::WithPage { pause } = self.habit {
+        if let HintUse::WithPage { pause } = self.hint_use {
             self.not_before = now + pause;
         }
         // A page from the server comes with its list, also one that was left before, if none has come since;
@@ -415,7 +416,7 @@ impl Client {
         if is_good && pages == self.pages.len() {
             self.page.answered = Some(now.saturating_sub(self.page.due));
         }
-        if brings && matches!(self.habit, Habit::WithPage { .. }) {
+        if brings && matches!(self.hint_use, HintUse::WithPage { .. }) {
             self.list.clear();
             self.ask(pages, effects);
         }
@@ -434,22 +435,22 @@ impl Client {
         // A client that keeps nothing has continued to the page of another client.
         let is_for_now = number == self.number || !self.caching;
         if self.asking == Asking::Open && is_for_now {
-            self.asking = match (self.habit, advice.again) {
-                (Habit::AgainAndAgain { .. }, Some(again)) if again > now => {
+            self.asking = match (self.hint_use, advice.again) {
+                (HintUse::AgainAndAgain { .. }, Some(again)) if again > now => {
                     effects.push(Effect::Wake(again));
                     Asking::Until(again)
                 }
-                (Habit::AgainAndAgain { .. }, Some(_)) => Asking::No,
-                (Habit::OncePerPage, _) if !self.caching => Asking::No,
+                (HintUse::AgainAndAgain { .. }, Some(_)) => Asking::No,
+                (HintUse::OncePerPage, _) if !self.caching => Asking::No,
                 _ => Asking::Done,
             };
         } else if !is_dummy {
             return;
         }
-        self.list_until = if self.habit.is_scripted() { now + FRESH } else { Duration::MAX };
+        self.list_until = if self.hint_use.is_scripted() { now + FRESH } else { Duration::MAX };
         for one in advice.list {
             if let Ahead::Document(document) = one {
-                if self.habit.is_scripted() && self.had.len() >= FILES {
+                if self.hint_use.is_scripted() && self.had.len() >= FILES {
                     break;
                 }
                 self.had.push(document);
@@ -519,9 +520,9 @@ impl Client {
         if self.is_complete && self.open.is_empty() && self.page.loaded.is_none() {
             self.page.loaded = Some(now.saturating_sub(self.page.due));
         }
-        let may_fetch = match self.habit {
-            Habit::Never => return,
-            Habit::WithPage { pause } => pause.is_zero() || self.open.is_empty(),
+        let may_fetch = match self.hint_use {
+            HintUse::Never => return,
+            HintUse::WithPage { pause } => pause.is_zero() || self.open.is_empty(),
             // SSR §5.1: after the page has loaded. A client without a cache stands for as many clients as it
             // has requests, each with its own page.
             _ => !self.caching || self.open.is_empty(),
@@ -541,7 +542,7 @@ impl Client {
         while let Some(next) = self.list.pop_front() {
             let is_there = matches!(next, Ahead::Document(document)
                 if self.cache.contains_key(&document) || self.open.contains_key(&document));
-            if !is_there && self.habit.is_scripted() && self.page.looked == Looked::No {
+            if !is_there && self.hint_use.is_scripted() && self.page.looked == Looked::No {
                 let Some(page) = self.pages.back() else { return };
                 self.page.looked = Looked::Open;
                 self.list.push_front(next);
@@ -557,19 +558,19 @@ impl Client {
         let may_ask = if self.caching {
             // The papers' clients ask in each epoch, without an end.
             let may_script = self.rounds < ROUNDS && self.had.len() < FILES;
-            let is_left = may_script || !self.habit.is_scripted();
+            let is_left = may_script || !self.hint_use.is_scripted();
             self.is_complete && !self.pages.is_empty() && is_left
         } else {
             self.owed > 0
         };
-        let asks = matches!(self.habit, Habit::OncePerPage | Habit::AgainAndAgain { .. });
+        let asks = matches!(self.hint_use, HintUse::OncePerPage | HintUse::AgainAndAgain { .. });
         if asks && may_ask && self.asking == Asking::No {
             if let Some(wait) = self.page.wait.take() {
                 self.asking = Asking::Until(now + wait);
                 effects.push(Effect::Wake(now + wait));
                 return;
             }
-            if self.habit == Habit::OncePerPage {
+            if self.hint_use == HintUse::OncePerPage {
                 self.owed = self.owed.saturating_sub(1);
             }
             self.ask(self.pages.len(), effects);

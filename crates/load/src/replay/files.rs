@@ -66,7 +66,7 @@ pub fn write(documents: &Documents, folder: &Path) -> Result<Written, FileError>
 /// Endings of pages that are written as HTML, even if a program has made them.
 const HTML: &[&str] = &["html", "htm", "shtml", "php", "cgi", "pl", "asp", "jsp"];
 /// No common file system has longer names.
-const LONGEST_NAME: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 
 fn is_html(document: &Document) -> bool {
     let path = document.target.split('?').next().unwrap_or("");
@@ -84,7 +84,7 @@ fn place(document: &Document) -> Option<PathBuf> {
         match name {
             "" | "." => {}
             ".." => drop(place.pop()?),
-            name if name.len() > LONGEST_NAME || name.contains('\0') => return None,
+            name if name.len() > MAX_NAME_BYTES || name.contains('\0') => return None,
             name => place.push(name),
         }
     }

@@ -31,7 +31,7 @@ pub(crate) use tally::Times;
 pub use tally::{Demand, Fetched, Monitored, Report};
 
 use advice::Listed;
-use client::Habit;
+use client::HintUse;
 
 /// A server: `http://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl std::fmt::Display for Server {
 #[non_exhaustive]
 pub enum ServerError {
     /// It is not a URL of a server.
-    #[error("'{0}' is no server: write http://HOST or http://HOST:PORT")]
+    #[error("'{0}' is not a server: write http://HOST or http://HOST:PORT")]
     Form(String),
     /// It needs TLS.
     #[error("'{0}': only http:// is replayed; name the port behind TLS")]
@@ -99,7 +99,7 @@ pub enum Mode {
     WithPage {
         /// The longest list.
         files: usize,
-        /// See [`Habit::WithPage`].
+        /// See [`HintUse::WithPage`].
         pause: Duration,
     },
     /// As many as a monitor's budget permits (SSR §5.2.2).
@@ -114,13 +114,13 @@ pub enum Mode {
 }
 
 impl Mode {
-    fn habit(&self) -> Habit {
+    fn hint_use(&self) -> HintUse {
         match self {
-            Mode::None => Habit::Never,
-            Mode::NoAvoidance { .. } => Habit::OncePerPage,
-            Mode::WithPage { pause, .. } => Habit::WithPage { pause: *pause },
-            Mode::Monitor { .. } => Habit::AgainAndAgain { scripted: false },
-            Mode::Hinted => Habit::AgainAndAgain { scripted: true },
+            Mode::None => HintUse::Never,
+            Mode::NoAvoidance { .. } => HintUse::OncePerPage,
+            Mode::WithPage { pause, .. } => HintUse::WithPage { pause: *pause },
+            Mode::Monitor { .. } => HintUse::AgainAndAgain { scripted: false },
+            Mode::Hinted => HintUse::AgainAndAgain { scripted: true },
         }
     }
 }
@@ -166,7 +166,7 @@ impl Settings {
 #[non_exhaustive]
 pub enum ReplayError {
     /// There are no requests.
-    #[error("nothing is asked for in this section: take another one, or a longer one")]
+    #[error("this section has no requests: choose another one, or a longer one")]
     Empty,
     /// A server's name cannot be resolved.
     #[error("{server} cannot be found: name a host that is known")]
@@ -177,7 +177,7 @@ pub enum ReplayError {
         source: io::Error,
     },
     /// A server cannot be reached.
-    #[error("{server} takes no connection: start the server first")]
+    #[error("{server} accepts no connection: start the server first")]
     Unreachable {
         /// The server.
         server: String,
@@ -185,7 +185,7 @@ pub enum ReplayError {
         source: io::Error,
     },
     /// There is no server for hints.
-    #[error("{server} gives no hints ({why}): 'lull web' has to stand there")]
+    #[error("{server} gives no hints ({why}): name the address of a 'lull web'")]
     NoHints {
         /// The server.
         server: String,

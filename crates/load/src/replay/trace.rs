@@ -119,7 +119,7 @@ impl Default for Section {
 /// Requests later than this after a page are not part of its load.
 const PAGE: Duration = Duration::from_secs(5);
 /// Longer targets are not requested: servers reject them.
-const LONGEST_TARGET: usize = 1024;
+const MAX_TARGET_BYTES: usize = 1024;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
@@ -300,7 +300,7 @@ fn target_of<'a>(entry: &'a Entry<'_>) -> Option<&'a str> {
     let target = target.split('#').next().unwrap_or(target);
     let is_plain = target.starts_with('/') && target.parse::<http::uri::PathAndQuery>().is_ok();
     let is_good = entry.method == "GET" && matches!(entry.status, 200 | 304) && !entry.prefetch;
-    (is_plain && is_good && target.len() <= LONGEST_TARGET).then_some(target)
+    (is_plain && is_good && target.len() <= MAX_TARGET_BYTES).then_some(target)
 }
 
 impl Trace {

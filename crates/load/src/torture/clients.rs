@@ -12,9 +12,9 @@ use serde_json::Value;
 
 use super::daemon::Program;
 use super::history::{
-    FOLDER, NOBODYS, Read, SINGLES, Seen, Skews, TOGETHER, Write, body, number_of, path_of,
+    FOLDER, Read, SINGLES, Seen, Skews, TOGETHER, UNKNOWN_BODY, Write, body, number_of, path_of,
 };
-use crate::asking::{Answer, Asked, Client};
+use crate::http_client::{Answer, Client, PlannedRequest};
 use crate::mounted::Root;
 use lull_emulator::Host;
 
@@ -99,7 +99,8 @@ pub(super) async fn write_one(
     let bytes = number.map(body).unwrap_or_default();
     let path = format!("/{}", path_of(object));
     let method = if deleted { "DELETE" } else { "PUT" };
-    let asked = Asked { method, path: &path, bearer: Some(token), session: None, body: &bytes };
+    let asked =
+        PlannedRequest { method, path: &path, bearer: Some(token), session: None, body: &bytes };
     let answer = origin.ask(asked).await.filter(|answer| answer.status == 200)?;
     let (position, at) = (answer.sequence?, shared.now());
     Some(Write { position, changes: vec![(object, number)], at })
@@ -176,11 +177,11 @@ pub(super) fn publish(
 }
 
 fn seen(bytes: &[u8]) -> u64 {
-    number_of(bytes).unwrap_or(NOBODYS)
+    number_of(bytes).unwrap_or(UNKNOWN_BODY)
 }
 
 /// The observation in an answer; none if it has no information.
-fn said(answer: &Answer) -> Option<Option<u64>> {
+fn observation(answer: &Answer) -> Option<Option<u64>> {
     match answer.status {
         200 => Some(Some(seen(&answer.body))),
         404 => Some(None),
@@ -230,9 +231,11 @@ pub(super) async fn read_one(
 ) -> Option<Read> {
     let path = format!("/{}", path_of(object));
     let began = shared.now();
-    let answer = client.ask(Asked { session: token.as_deref(), ..Asked::get(&path) }).await?;
+    let answer = client
+        .ask(PlannedRequest { session: token.as_deref(), ..PlannedRequest::get(&path) })
+        .await?;
     let ended = shared.now();
-    let seen = Seen::One(object, said(&answer)?);
+    let seen = Seen::One(object, observation(&answer)?);
     if answer.session.is_some() {
         *token = answer.session;
     }
@@ -241,7 +244,7 @@ pub(super) async fn read_one(
 
 /// The status of a replica.
 pub(super) async fn status(client: &mut Client) -> Option<Value> {
-    let answer = client.ask(Asked::get("/.lull/status")).await?;
+    let answer = client.ask(PlannedRequest::get("/.lull/status")).await?;
     serde_json::from_slice(&answer.body).ok()
 }
 
@@ -308,7 +311,7 @@ impl Root {
 }
 
 /// Reads an object in a mount.
-pub(super) fn look_at(
+pub(super) fn read_mount(
     shared: &Shared,
     folder: &Path,
     session: u32,
@@ -322,7 +325,7 @@ pub(super) fn look_at(
 }
 
 /// Reads in the mount of a replica: files, listings, and earlier states.
-pub(super) fn look(
+pub(super) fn read_mounts(
     shared: &Shared,
     folder: &Path,
     session: u32,

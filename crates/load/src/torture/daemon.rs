@@ -16,7 +16,7 @@ use super::history::Connections;
 use lull_emulator::Host;
 
 /// The longest start of a daemon.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The number of its last lines that are kept.
 const LINES: usize = 4;
 
@@ -26,7 +26,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The events of one machine's daemons.
 #[derive(Debug, Default)]
-struct Told {
+struct DaemonEvents {
     connections: Connections,
     last: VecDeque<String>,
     /// The origin rejects it.
@@ -35,7 +35,7 @@ struct Told {
     skews: u64,
 }
 
-/// Where programs run, and the name of Lull there.
+/// The folder of programs, and the name of Lull in it.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) file: PathBuf,
@@ -70,7 +70,7 @@ pub(super) struct Daemon {
     arguments: Vec<String>,
     child: Option<Child>,
     begun: Instant,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<DaemonEvents>>,
 }
 
 impl Daemon {
@@ -94,10 +94,10 @@ impl Daemon {
         let mut child = spawned.map_err(|source| TortureError::Program { what: what(), source })?;
         let answers = child.stderr.take().map(|stderr| self.listen(stderr));
         self.child = Some(child);
-        match answers.map(|answers| answers.recv_timeout(PATIENCE)) {
+        match answers.map(|answers| answers.recv_timeout(TIMEOUT)) {
             Some(Ok(())) => Ok(()),
             Some(Err(RecvTimeoutError::Timeout)) => {
-                let why = format!("does not answer after {} s", PATIENCE.as_secs());
+                let why = format!("does not answer after {} s", TIMEOUT.as_secs());
                 Err(TortureError::Daemon { name: self.name, why })
             }
             _ => Err(TortureError::Daemon { name: self.name, why: self.ended() }),
@@ -114,7 +114,7 @@ impl Daemon {
                 let event = event.as_ref().and_then(|event| event["event"].as_str());
                 let mut told = lock(&told);
                 match event {
-                    // The last face to open.
+                    // The last interface to open.
                     Some("http") => drop(answers.send(())),
                     Some("connected") => {
                         told.connections.push((begun.elapsed(), true));
@@ -155,7 +155,7 @@ impl Daemon {
     fn ended(&self) -> String {
         let told = lock(&self.told);
         let last: Vec<&str> = told.last.iter().map(String::as_str).collect();
-        format!("has ended; it last told: {}", last.join(" "))
+        format!("has ended; its last lines: {}", last.join(" "))
     }
 
     /// Whether the origin rejects it.

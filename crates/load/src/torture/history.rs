@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::numbered;
-pub use crate::numbered::NOBODYS;
+pub use crate::numbered::UNKNOWN_BODY;
 
 /// Objects that are written one by one.
 pub(super) const SINGLES: u8 = 24;
@@ -75,7 +75,7 @@ pub enum Seen {
 
 /// The observation of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum ObjectState {
     /// The body of this number.
     Body(u64),
     /// It exists.
@@ -86,14 +86,14 @@ pub enum Sight {
 
 impl Seen {
     /// The observations by object.
-    pub fn sights(&self) -> Vec<(u8, Sight)> {
-        let sight = |body: Option<u64>| body.map_or(Sight::Absent, Sight::Body);
+    pub fn object_states(&self) -> Vec<(u8, ObjectState)> {
+        let sight = |body: Option<u64>| body.map_or(ObjectState::Absent, ObjectState::Body);
         match *self {
             Seen::One(object, body) => vec![(object, sight(body))],
             Seen::Listing(there) => (0..SINGLES)
                 .map(|object| match there >> object & 1 {
-                    0 => (object, Sight::Absent),
-                    _ => (object, Sight::Present),
+                    0 => (object, ObjectState::Absent),
+                    _ => (object, ObjectState::Present),
                 })
                 .collect(),
             Seen::Together(_, bodies) => (SINGLES..).zip(bodies.map(sight)).collect(),
@@ -238,7 +238,7 @@ pub struct History {
 }
 
 /// A replica reports a lost connection within this time of noticing it.
-const TOLD_WITHIN: Duration = Duration::from_secs(2);
+const REPORT_DELAY: Duration = Duration::from_secs(2);
 
 /// How long after a fault a replica may legitimately have no connection, and answer. It answers until its Δ
 /// is over, at most 8 s. The pause before its next attempt is no longer than its absence by then, because
@@ -259,7 +259,7 @@ impl Allowed<'_> {
     pub fn bound(&self, read: &Read) -> Duration {
         let replica = usize::from(read.replica);
         let Some(bounds) = self.history.bounds.get(replica) else { return Duration::MAX };
-        let is_away = || self.history.told_of_loss(read) && self.has_cause(read);
+        let is_away = || self.history.reported_loss(read) && self.has_cause(read);
         if is_away() { bounds.disconnected } else { bounds.connected }
     }
 
@@ -276,12 +276,12 @@ impl History {
     }
 
     /// Whether the replica reported no connection, at some time of the read.
-    fn told_of_loss(&self, read: &Read) -> bool {
+    fn reported_loss(&self, read: &Read) -> bool {
         let none = Connections::new();
         let told = self.connections.get(usize::from(read.replica)).unwrap_or(&none);
         let next = told.partition_point(|(at, _)| *at <= read.began);
         let had = next.checked_sub(1).is_some_and(|last| told[last].1);
-        let kept = told.get(next).is_none_or(|(at, _)| *at > read.ended + TOLD_WITHIN);
+        let kept = told.get(next).is_none_or(|(at, _)| *at > read.ended + REPORT_DELAY);
         !(had && kept)
     }
 
@@ -375,19 +375,19 @@ mod tests {
 
     #[test]
     fn read_names_its_objects_and_versions() {
-        let one = Seen::One(5, Some(7)).sights();
-        assert_eq!(one, [(5, Sight::Body(7))]);
-        let listing = Seen::Listing(0b101).sights();
+        let one = Seen::One(5, Some(7)).object_states();
+        assert_eq!(one, [(5, ObjectState::Body(7))]);
+        let listing = Seen::Listing(0b101).object_states();
         assert_eq!(listing.len(), usize::from(SINGLES));
         let there: Vec<u8> = listing
             .iter()
-            .filter(|(_, sight)| *sight == Sight::Present)
+            .filter(|(_, sight)| *sight == ObjectState::Present)
             .map(|(object, _)| *object)
             .collect();
         assert_eq!(there, [0, 2]);
         let together = Seen::Together(9, [Some(1), None, Some(2), Some(3)]);
-        assert_eq!(together.sights()[1], (SINGLES + 1, Sight::Absent));
-        assert_eq!(together.sights()[3], (SINGLES + 3, Sight::Body(3)));
+        assert_eq!(together.object_states()[1], (SINGLES + 1, ObjectState::Absent));
+        assert_eq!(together.object_states()[3], (SINGLES + 3, ObjectState::Body(3)));
         assert_eq!([together, Seen::One(5, None)].map(|seen| seen.state()), [Some(9), None]);
     }
 

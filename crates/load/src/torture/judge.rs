@@ -5,7 +5,7 @@ use std::time::Duration;
 use lull_replication::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, Violation};
 
 use super::Judgement;
-use super::history::{History, Read, Sight, path_of};
+use super::history::{History, ObjectState, Read, path_of};
 
 /// Compares the history of a run with the log on the origin's disk at the end: its commits in order.
 pub fn judge(history: &History, log: Vec<Changes>) -> Judgement {
@@ -60,32 +60,32 @@ fn wrong_states(earlier: &[(usize, &Read)], log: &[Changes]) -> Vec<String> {
             position = next;
             bodies.extend(changes);
         }
-        let fits = |(object, sight): (u8, Sight)| {
+        let fits = |(object, sight): (u8, ObjectState)| {
             let body = bodies.get(&name(object)).copied().flatten();
             match sight {
-                Sight::Body(number) => body == Some(Body(number)),
-                Sight::Present => body.is_some(),
-                Sight::Absent => body.is_none(),
+                ObjectState::Body(number) => body == Some(Body(number)),
+                ObjectState::Present => body.is_some(),
+                ObjectState::Absent => body.is_none(),
             }
         };
         if position != state {
             wrong.push(format!(
-                "a state {state} was shown that the log does not have: {}",
+                "a read showed state {state}, which the log does not have: {}",
                 words(read)
             ));
-        } else if !read.seen.sights().into_iter().all(fits) {
-            wrong.push(format!("state {state} was shown as another: {}", words(read)));
+        } else if !read.seen.object_states().into_iter().all(fits) {
+            wrong.push(format!("a read showed wrong files for state {state}: {}", words(read)));
         }
     }
     wrong
 }
 
 fn checked(bound: Duration, read: &Read) -> checker::Read {
-    let seen = read.seen.sights().into_iter().map(|(object, sight)| {
+    let seen = read.seen.object_states().into_iter().map(|(object, sight)| {
         let sight = match sight {
-            Sight::Body(number) => Seen::Body(Body(number)),
-            Sight::Present => Seen::Present,
-            Sight::Absent => Seen::Absent,
+            ObjectState::Body(number) => Seen::Body(Body(number)),
+            ObjectState::Present => Seen::Present,
+            ObjectState::Absent => Seen::Absent,
         };
         (name(object), sight)
     });
@@ -117,18 +117,18 @@ fn told(violation: &Violation, reads: &[(usize, &Read)]) -> String {
 
 /// A read in words.
 fn words(read: &Read) -> String {
-    let sights = read.seen.sights();
-    let mut saw: Vec<String> = sights
+    let object_states = read.seen.object_states();
+    let mut saw: Vec<String> = object_states
         .iter()
         .take(SHOWN)
         .map(|(object, sight)| match sight {
-            Sight::Body(number) => format!("{} = {number}", path_of(*object)),
-            Sight::Present => path_of(*object),
-            Sight::Absent => format!("no {}", path_of(*object)),
+            ObjectState::Body(number) => format!("{} = {number}", path_of(*object)),
+            ObjectState::Present => path_of(*object),
+            ObjectState::Absent => format!("no {}", path_of(*object)),
         })
         .collect();
-    if sights.len() > SHOWN {
-        saw.push(format!("and {} more", sights.len() - SHOWN));
+    if object_states.len() > SHOWN {
+        saw.push(format!("and {} more", object_states.len() - SHOWN));
     }
     format!(
         "session {} at replica {}, from {:.3} to {:.3} s, saw {}",
@@ -194,9 +194,7 @@ mod tests {
             history.reads = vec![looked(4, last), looked(state, bodies), looked(1, none)];
             let Judgement { violations, .. } = judge(&history, log.to_vec());
             assert_eq!(violations.len(), usize::from(!right), "{state}: {violations:?}");
-            assert!(
-                violations.iter().all(|said| said.contains(&format!("state {state} was shown")))
-            );
+            assert!(violations.iter().all(|said| said.contains(&format!("state {state}"))));
         }
     }
 }

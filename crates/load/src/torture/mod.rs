@@ -12,9 +12,9 @@
 //! process ends, in any way, all of it disappears.
 
 mod clients;
+mod coverage;
 mod daemon;
 mod disk;
-mod enough;
 mod history;
 mod judge;
 mod schedule;
@@ -33,13 +33,13 @@ use lull_emulator::{Signals, chain, contain};
 
 pub use disk::{LabDisk, MountError};
 pub use history::{
-    Allowed, Bounds, Fault, Happened, History, NOBODYS, Read, Seen, Sight, Skews, Write, body,
-    object_of, path_of,
+    Allowed, Bounds, Fault, Happened, History, ObjectState, Read, Seen, Skews, UNKNOWN_BODY, Write,
+    body, object_of, path_of,
 };
 pub use judge::{judge, name};
 
 /// The number of violations that are described.
-const TOLD: usize = 20;
+const MAX_LISTED: usize = 20;
 
 /// Why a run was not completed.
 #[derive(Debug, thiserror::Error)]
@@ -232,7 +232,7 @@ impl Torture {
         });
         // An aborted run has reported its reason.
         if history.failures.is_empty() {
-            history.failures = enough::lacking(self.length, &history);
+            history.failures = coverage::missing_events(self.length, &history);
         }
         let faults = history.faults_by_kind();
         let results = Results {
@@ -248,7 +248,7 @@ impl Torture {
             skews: history.skews,
             violations: judgement.violations.len(),
             lost_writes: judgement.lost_writes,
-            first_violations: judgement.violations.into_iter().take(TOLD).collect(),
+            first_violations: judgement.violations.into_iter().take(MAX_LISTED).collect(),
             failures: history.failures,
         };
         let shown = watch.show(&results);

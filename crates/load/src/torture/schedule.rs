@@ -38,35 +38,35 @@ pub(super) struct Schedule {
 pub(super) struct Rounds(Duration);
 
 /// A run consists of rounds of at most this length. If it is too short for one of the shortest, it has none.
-const LONGEST_ROUND: Duration = Duration::from_secs(120);
-const SHORTEST_ROUND: Duration = Duration::from_secs(60);
+const MAX_ROUND: Duration = Duration::from_secs(120);
+const MIN_ROUND: Duration = Duration::from_secs(60);
 /// The last part: longer than a replica may need to reconnect, so that some of it is judged. Its reads are
 /// not made during faults, so it is not much longer.
-const CALM: Duration = Duration::from_secs(17);
+const FAULT_FREE: Duration = Duration::from_secs(17);
 
 impl Rounds {
     /// The rounds of a run.
     pub(super) fn of(length: Duration) -> Self {
-        let count = length.as_nanos().div_ceil(LONGEST_ROUND.as_nanos()).max(1);
+        let count = length.as_nanos().div_ceil(MAX_ROUND.as_nanos()).max(1);
         Rounds(length / u32::try_from(count).unwrap_or(u32::MAX))
     }
 
     /// How long to postpone a fault that would begin at this time of the run and last this long.
     pub(super) fn put_off(self, now: Duration, lasts: Duration) -> Duration {
         let Rounds(round) = self;
-        if round < SHORTEST_ROUND {
+        if round < MIN_ROUND {
             return Duration::ZERO;
         }
         let within = Duration::from_nanos((now.as_nanos() % round.as_nanos()) as u64);
-        if within + lasts <= round - CALM { Duration::ZERO } else { round - within }
+        if within + lasts <= round - FAULT_FREE { Duration::ZERO } else { round - within }
     }
 }
 
 /// The error of clocks, every other time: a replica that differs by as much from the origin does not use its
 /// wall clock.
-const MUCH_MS: (u64, u64) = (600, 3_000);
+const LARGE_SKEW_MS: (u64, u64) = (600, 3_000);
 /// The largest error at the other times: the clocks of two machines are close enough then.
-const LITTLE_MS: u64 = 250;
+const SMALL_SKEW_MS: u64 = 250;
 /// One link in this many is cut until the other side considers it dead.
 const LONG_CUTS: u64 = 5;
 
@@ -100,7 +100,7 @@ impl Schedule {
     }
 
     fn skew(&mut self) -> i64 {
-        let (least, most) = if self.by_much { MUCH_MS } else { (0, LITTLE_MS) };
+        let (least, most) = if self.by_much { LARGE_SKEW_MS } else { (0, SMALL_SKEW_MS) };
         self.by_much = !self.by_much;
         let sign = if self.random.below(2) == 0 { 1 } else { -1 };
         sign * self.between(least, most).as_nanos() as i64
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn seed_decides_what_breaks_when() {
+    fn seed_determines_the_faults() {
         assert_eq!(begin(1, 0), begin(1, 0));
         assert_ne!(begin(1, 0), begin(1, 1));
         assert_ne!(begin(1, 0), begin(2, 0));
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn calm_lasts_longer_than_reconnecting() {
-        assert!(CALM >= RECONNECTING + Duration::from_secs(5));
+        assert!(FAULT_FREE >= RECONNECTING + Duration::from_secs(5));
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
             let planned = begin(seed, 2).into_iter().filter(|one| one.fault == Fault::ClockSkew);
             let ahead_ms: Vec<i64> = planned.map(|one| one.ahead / 1_000_000).collect();
             for (at, ms) in ahead_ms.iter().enumerate() {
-                let (least, most) = if at % 2 == 0 { MUCH_MS } else { (0, LITTLE_MS) };
+                let (least, most) = if at % 2 == 0 { LARGE_SKEW_MS } else { (0, SMALL_SKEW_MS) };
                 assert!((least..=most).contains(&ms.unsigned_abs()), "{ahead_ms:?}");
             }
             for sign in [-1, 1] {

@@ -15,7 +15,7 @@ use super::disk::LabDisk;
 use super::history::{Bounds, Fault, Happened, History, Read, SINGLES, Skews, TOGETHER, Write};
 use super::schedule::{Planned, Rounds, Schedule};
 use super::{Progress, Sabotage, Torture, TortureError};
-use crate::asking::{Client, block_on};
+use crate::http_client::{Client, block_on};
 use lull_emulator::{Emulator, Host, Link, LinkRate, Topology};
 
 /// The ports for replicas, for writes to the origin, and for reads of replicas.
@@ -25,10 +25,10 @@ const READS: u16 = 7_080;
 /// A client that shows it may write.
 const TOKEN: &str = "a token that is no secret";
 /// The share of the lying disk's confirmed writes that are not kept.
-const LIES_ONE_IN: u64 = 64;
+const KEPT_SYNC_ONE_IN: u64 = 64;
 /// Clients of each kind: sessions that change replicas, and programs in each mount.
 const SESSIONS: u32 = 3;
-const LOOKERS: u64 = 1;
+const MOUNT_READERS: u64 = 1;
 /// The number of writers of single objects.
 const WRITERS: u64 = 2;
 /// Sessions of mounts have the numbers from here, one for each replica.
@@ -198,11 +198,13 @@ impl<'scope> Clients<'scope> {
             let work = clients::read(shared, replicas, READS, 10 + session);
             scope.spawn(move || block_on(work))
         });
-        let looking = (0..LOOKERS * mounts.len() as u64).map(|client| {
+        let looking = (0..MOUNT_READERS * mounts.len() as u64).map(|client| {
             let replica = client % mounts.len() as u64;
             let folder = &mounts[replica as usize];
             let session = MOUNTS + replica as u32;
-            scope.spawn(move || clients::look(shared, folder, session, replica as u8, 100 + client))
+            scope.spawn(move || {
+                clients::read_mounts(shared, folder, session, replica as u8, 100 + client)
+            })
         });
         Running {
             writing: writing.collect(),
@@ -292,7 +294,7 @@ impl Site {
             }
         }
         if torture.sabotage == Some(Sabotage::Disk) {
-            machines[0].disk.lie(LIES_ONE_IN);
+            machines[0].disk.drop_syncs(KEPT_SYNC_ONE_IN);
         }
         let publish = place.folder("publish")?;
         let store = PathBuf::from(store);
@@ -320,7 +322,9 @@ impl Site {
                 .iter_mut()
                 .map(|machine| {
                     let schedule = Schedule::new(shared.seed, machine.number);
-                    scope.spawn(move || keep(machine, schedule, rounds, shared, program, emulator))
+                    scope.spawn(move || {
+                        run_schedule(machine, schedule, rounds, shared, program, emulator)
+                    })
                 })
                 .collect();
             let clients = Clients { shared, program, hosts: &hosts, mounts, publish, store };
@@ -335,7 +339,7 @@ impl Site {
         })?;
         history.last_reads = history.reads.len();
         if history.failures.is_empty() {
-            let rest = block_on(self.come_to_rest(&hosts, &mut history));
+            let rest = block_on(self.wait_until_settled(&hosts, &mut history));
             rest.map_err(system("running a client"))?;
         }
         history.bodies = self.shared.bodies.load(Ordering::Relaxed);
@@ -346,7 +350,7 @@ impl Site {
     }
 
     /// Writes once more, waits until every replica shows that write, and reads everything everywhere.
-    async fn come_to_rest(&self, hosts: &[Host], history: &mut History) {
+    async fn wait_until_settled(&self, hosts: &[Host], history: &mut History) {
         let shared = &self.shared;
         let begun = Instant::now();
         let mut origin = Client::new(&hosts[0], WRITES);
@@ -356,7 +360,7 @@ impl Site {
                 break write;
             }
             if begun.elapsed() > REST {
-                history.failures.push("the origin takes no writes when nothing is broken".into());
+                history.failures.push("the origin accepts no writes without faults".into());
                 return;
             }
             tokio::time::sleep(STEP).await;
@@ -381,7 +385,7 @@ impl Site {
                 }
                 tokio::time::sleep(STEP).await;
             };
-            let refused = || if machine.daemon.is_refused() { ", and is refused" } else { "" };
+            let refused = || if machine.daemon.is_refused() { ", and is rejected" } else { "" };
             if !shows {
                 let why = refused();
                 history.failures.push(format!("{name} does not come to state {position}{why}"));
@@ -397,7 +401,7 @@ impl Site {
                     None => {
                         let why = refused();
                         history.failures.push(format!(
-                            "{name} does not answer for object {object} when nothing is broken{why}"
+                            "{name} does not answer for object {object} without faults{why}"
                         ));
                         // Nor would it for the others, and each would be waited for.
                         break;
@@ -420,7 +424,7 @@ impl Site {
         let session = MOUNTS + 50 + replica as u32;
         loop {
             let read = if by_mount {
-                clients::look_at(shared, &self.mounts[replica], session, number, object).ok()
+                clients::read_mount(shared, &self.mounts[replica], session, number, object).ok()
             } else {
                 clients::read_one(shared, client, session, number, object, &mut None).await
             };
@@ -484,7 +488,7 @@ fn arguments_of(kind: &Kind, store: &str, mount: &Path, clock: &Path) -> Vec<Str
 
 /// Injects faults into one machine by its schedule until the end, and leaves it repaired. A failure of that
 /// ends the run.
-fn keep(
+fn run_schedule(
     machine: &mut Machine,
     mut schedule: Schedule,
     rounds: Rounds,
@@ -502,8 +506,9 @@ fn keep(
             return (happened, machine.clock.set(0).err());
         }
         let begun = shared.now();
-        let struck = waited
-            .and_then(|()| strike(machine, planned, &mut schedule, shared, program, emulator));
+        let struck = waited.and_then(|()| {
+            inject_fault(machine, planned, &mut schedule, shared, program, emulator)
+        });
         if let Err(error) = struck {
             shared.end();
             return (happened, Some(error));
@@ -515,7 +520,7 @@ fn keep(
 }
 
 /// Injects a fault, waits, and repairs it.
-fn strike(
+fn inject_fault(
     machine: &mut Machine,
     planned: Planned,
     schedule: &mut Schedule,

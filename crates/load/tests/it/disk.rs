@@ -52,7 +52,7 @@ fn programs_use_the_disk_like_any_other() {
 }
 
 #[test]
-fn power_cut_loses_what_was_not_synced() {
+fn power_cut_loses_unsynced_writes() {
     needs!(fuse());
     let folder = tempfile::tempdir().unwrap();
     let disk = LabDisk::mount(folder.path()).unwrap();

@@ -120,7 +120,7 @@ fn direction_is_that_of_most_bytes() {
 
 /// 1000 packets/s of 1448 bytes, of which the foreground has 448 kB/s.
 #[test]
-fn share_is_of_what_the_foreground_leaves() {
+fn share_is_relative_to_spare_capacity() {
     let view = after(&one_on_path(), |now| {
         now.connections[0].bytes_acked += 1_000_000;
         now.paths[0].foreground_bytes = Some(1_896_000);

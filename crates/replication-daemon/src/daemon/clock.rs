@@ -44,13 +44,13 @@ impl Clock for MachineClock {
 /// wall clock is ahead, and is read each time. The second is the parts per million by which both clocks run
 /// fast, and is read once.
 #[derive(Debug)]
-pub struct BentClock {
+pub struct SkewedClock {
     file: File,
     begun: Reading,
     parts_per_million: i64,
 }
 
-impl BentClock {
+impl SkewedClock {
     /// The clocks described by the file.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl BentClock {
         let mut said = [0; 16];
         file.read_exact_at(&mut said, 0)?;
         let [_, rate] = integers(said);
-        Ok(BentClock { file, begun: MachineClock.read(), parts_per_million: rate })
+        Ok(SkewedClock { file, begun: MachineClock.read(), parts_per_million: rate })
     }
 
     fn ahead(&self) -> i64 {
@@ -75,7 +75,7 @@ fn integers(bytes: [u8; 16]) -> [i64; 2] {
     [whole as u64, (whole >> 64) as u64].map(u64::cast_signed)
 }
 
-impl Clock for BentClock {
+impl Clock for SkewedClock {
     fn read(&self) -> Reading {
         let Reading { local, wall } = MachineClock.read();
         let passed = i128::try_from(local.since(self.begun.local).as_nanos()).unwrap_or(0);
@@ -92,26 +92,26 @@ impl Clock for BentClock {
 
 /// The time for the validation of certificates.
 #[derive(Debug)]
-struct Today(Arc<dyn Clock>);
+struct CertificateTime(Arc<dyn Clock>);
 
-impl TimeProvider for Today {
+impl TimeProvider for CertificateTime {
     fn current_time(&self) -> Option<UnixTime> {
         let nanos = u64::try_from(self.0.read().wall.as_nanos()).ok()?;
         Some(UnixTime::since_unix_epoch(Duration::from_nanos(nanos)))
     }
 }
 
-pub(crate) fn today(clock: &Arc<dyn Clock>) -> Arc<dyn TimeProvider> {
-    Arc::new(Today(Arc::clone(clock)))
+pub(crate) fn certificate_time(clock: &Arc<dyn Clock>) -> Arc<dyn TimeProvider> {
+    Arc::new(CertificateTime(Arc::clone(clock)))
 }
 
 /// Waits until the clock shows `at`, or for ever without it. Timers run by a clock that may stop during a
 /// suspend, so callers check the time themselves.
 pub(super) async fn until(clock: &dyn Clock, at: Option<LocalTime>) {
     /// Shortest time before a state machine that asks to be called at once is called again.
-    const LEAST: Duration = Duration::from_millis(1);
+    const MIN_PAUSE: Duration = Duration::from_millis(1);
     match at {
-        Some(at) => tokio::time::sleep(at.since(clock.read().local).max(LEAST)).await,
+        Some(at) => tokio::time::sleep(at.since(clock.read().local).max(MIN_PAUSE)).await,
         None => core::future::pending().await,
     }
 }
@@ -162,9 +162,9 @@ mod tests {
         let write = |ahead: i64, rate: i64| {
             fs::write(&path, [ahead.to_le_bytes(), rate.to_le_bytes()].concat()).unwrap();
         };
-        assert!(BentClock::open(&path).is_err());
+        assert!(SkewedClock::open(&path).is_err());
         write(-3_000_000_000, 0);
-        let clock = BentClock::open(&path).unwrap();
+        let clock = SkewedClock::open(&path).unwrap();
         let before = MachineClock.read();
         let shown = clock.read();
         let after = MachineClock.read();
@@ -177,7 +177,7 @@ mod tests {
         // Ten times as fast.
         write(0, 9_000_000);
         let begun = MachineClock.read();
-        let clock = BentClock::open(&path).unwrap();
+        let clock = SkewedClock::open(&path).unwrap();
         let first = clock.read().local;
         std::thread::sleep(Duration::from_millis(20));
         let last = clock.read().local;

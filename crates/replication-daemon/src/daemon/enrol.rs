@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::clock::today;
+use super::clock::certificate_time;
 use super::link::{Incoming, Outgoing, ask, prepare, soon};
 use super::{Clock, DaemonError, LinkError};
 use crate::identity::{IdentityError, Joining, OtherOrigin, ReplicaIdentity, Ticket};
@@ -63,7 +63,7 @@ async fn finish(
     joining: Joining,
     clock: &Arc<dyn Clock>,
 ) -> Result<ReplicaIdentity, DaemonError> {
-    let connect = joining.connect(today(clock))?;
+    let connect = joining.connect(certificate_time(clock))?;
     let enrolled = request(address, connect, ToAuthority::Enrol(joining.enrol())).await?;
     Ok(joining.finish(folder, enrolled, clock.read().wall)?)
 }
@@ -74,7 +74,7 @@ pub(super) async fn renew(
     clock: &Arc<dyn Clock>,
 ) -> Result<(), DaemonError> {
     let renewal = identity.renew()?;
-    let connect = identity.connect(today(clock))?;
+    let connect = identity.connect(certificate_time(clock))?;
     let question = ToAuthority::Renew(renewal.request.clone());
     let enrolled = request(identity.address(), connect, question).await?;
     identity.renewed(renewal, enrolled, clock.read().wall)?;

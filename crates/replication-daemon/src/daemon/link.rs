@@ -15,7 +15,7 @@ use crate::identity::{IdentityError, NotAdmitted};
 use crate::store::StoreError;
 
 /// The limit of the other side for a handshake, a preface or a first message.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection ends when data stays unacknowledged for this long. A background connection may send a packet
 /// only every few seconds, but each is acknowledged.
 const DEAD: Duration = Duration::from_secs(120);
@@ -26,13 +26,13 @@ const CHUNK: usize = 64 * 1024;
 #[derive(Debug, Error)]
 pub enum LinkError {
     /// The other side has closed it.
-    #[error("the other side closed the connection")]
+    #[error("the peer closed the connection")]
     Closed,
     /// The other side was silent for too long.
-    #[error("the other side says nothing")]
+    #[error("the peer is silent")]
     Silent,
     /// A newer connection has replaced it, or the daemon closes it.
-    #[error("the connection was given up")]
+    #[error("the connection was abandoned")]
     GivenUp,
     /// The network failed, or TLS did.
     #[error("the connection failed")]
@@ -44,15 +44,15 @@ pub enum LinkError {
     #[error(transparent)]
     Part(#[from] Unexpected),
     /// It has too many connections that have not named their channel.
-    #[error("it opens connections and says nothing by them")]
-    Crowd,
+    #[error("it opens connections and sends nothing")]
+    SlotsExhausted,
     /// The first message of the connection has the wrong kind.
-    #[error("the other side began with another message: install the same release on both")]
+    #[error("the peer began with an unexpected message: install the same release on both")]
     Order,
     /// The number of its life, or of the connection, is not above the previous one.
     #[error(
-        "an earlier life of it was here with a higher number: was its folder restored from a backup, or \
-         its clock ahead? Let it join again with a new ticket"
+        "an earlier start of this replica had a higher number: its folder may be restored from a \
+         backup, or its clock was ahead. Let it join again with a new ticket"
     )]
     Earlier,
     /// The connecting side is not admitted.
@@ -85,7 +85,7 @@ pub(super) fn prepare(tcp: &TcpStream) -> io::Result<()> {
 pub(super) async fn soon<T>(
     future: impl Future<Output = Result<T, LinkError>>,
 ) -> Result<T, LinkError> {
-    timeout(PATIENCE, future).await.unwrap_or(Err(LinkError::Silent))
+    timeout(TIMEOUT, future).await.unwrap_or(Err(LinkError::Silent))
 }
 
 /// The prefaces, from the side that has connected.
@@ -202,6 +202,6 @@ impl<S: AsyncWrite + Unpin> Outgoing<S> {
 
     /// Says goodbye.
     pub(crate) async fn close(mut self) {
-        let _ = timeout(PATIENCE, self.stream.shutdown()).await;
+        let _ = timeout(TIMEOUT, self.stream.shutdown()).await;
     }
 }

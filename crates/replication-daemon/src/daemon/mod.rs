@@ -38,7 +38,7 @@ use thiserror::Error;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-pub use clock::{BentClock, Clock, MachineClock};
+pub use clock::{Clock, MachineClock, SkewedClock};
 pub use enrol::join;
 pub use link::LinkError;
 pub(crate) use origin::HeldBodies;
@@ -52,15 +52,15 @@ pub use replica::{
 };
 
 pub(crate) use observed::{Observed, Way};
-pub(crate) use replica::Tries;
+pub(crate) use replica::Retries;
 
-pub(crate) use clock::today;
+pub(crate) use clock::certificate_time;
 pub(crate) use enrol::{dial, enrol};
 pub(crate) use link::{Incoming, Outgoing};
 
 use crate::identity::{IdentityError, OtherOrigin, RotationError};
+use crate::remedies;
 use crate::store::{Done, Library, State, Store, StoreError, Worker};
-use crate::ways;
 
 /// Gives a store its threads, which report results to the daemon. They do not keep it alive.
 fn worker_of<D, S>(
@@ -84,7 +84,7 @@ where
 /// Does something if a panic begins before it is dropped.
 struct OnPanic<F: Fn()> {
     then: F,
-    /// Whether the thread was panicking before: that is no reason to act.
+    /// Whether the thread was panicking before: nothing has to be done.
     before: bool,
 }
 
@@ -158,7 +158,7 @@ pub enum DaemonError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}{}", ways::of_address(source))]
+    #[error("cannot listen on {address}{}", remedies::of_address(source))]
     Listen {
         /// Which.
         address: String,
@@ -193,9 +193,12 @@ pub enum DaemonError {
     #[error("there is no replica `{0}`: `lull status DIR` lists them")]
     NoReplica(String),
     /// The replica exists, but has not joined.
-    #[error("replica `{0}` has not joined, or was revoked: it will show nothing")]
+    #[error("replica `{0}` has not joined, or was revoked, so it gets no state")]
     NotJoined(String),
     /// A call of its state machine has panicked.
-    #[error("the daemon has panicked, which is a bug: start again from what is on the disk")]
+    #[error(
+        "the daemon has panicked, which is a bug: start it again; it continues from its last \
+             durable state"
+    )]
     Panicked,
 }

@@ -16,7 +16,7 @@ use super::look;
 use crate::store::{Library, StoreError};
 
 /// Bytes of outlines that are kept: enough for 64 GiB of bodies.
-const MOST: usize = 32 << 20;
+const MAX_BYTES: usize = 32 << 20;
 /// The approximate memory of one beside its hashes.
 const EACH: usize = 256;
 /// Bodies of a lane that are read for their outlines at a time: other jobs of the store continue meanwhile,
@@ -65,7 +65,7 @@ impl Kept {
         }
         self.used.insert(self.uses, digest);
         self.bytes += bytes;
-        while self.bytes > MOST
+        while self.bytes > MAX_BYTES
             && let Some((_, oldest)) = self.used.pop_first()
         {
             let bytes = self.outlines.remove(&oldest).map_or(0, |(.., bytes)| bytes);
@@ -106,7 +106,7 @@ impl Outlines {
                     kept.coming.insert(digest, Arc::downgrade(&sender));
                     let (shared, library) = (Arc::clone(&self.0), library.clone());
                     let pieces = size.0.div_ceil(PIECE as u64);
-                    let bytes = usize::try_from(32 * pieces).unwrap_or(MOST) + EACH;
+                    let bytes = usize::try_from(32 * pieces).unwrap_or(MAX_BYTES) + EACH;
                     tokio::spawn(async move {
                         // Never closed.
                         let place =
@@ -206,14 +206,14 @@ mod tests {
     fn most_recently_used_outlines_are_kept() {
         let mut kept = Kept::default();
         for number in 0..10 {
-            kept.put(digest(number), outline(), MOST / 4);
+            kept.put(digest(number), outline(), MAX_BYTES / 4);
             assert!(kept.get(&digest(0)).is_some(), "at {number}");
-            assert!(kept.bytes <= MOST);
+            assert!(kept.bytes <= MAX_BYTES);
         }
         let here: Vec<u64> = (0..10).filter(|at| kept.get(&digest(*at)).is_some()).collect();
         assert_eq!(here, [0, 7, 8, 9]);
-        kept.put(digest(7), outline(), MOST / 4);
-        assert_eq!((kept.bytes, kept.outlines.len(), kept.used.len()), (MOST, 4, 4));
+        kept.put(digest(7), outline(), MAX_BYTES / 4);
+        assert_eq!((kept.bytes, kept.outlines.len(), kept.used.len()), (MAX_BYTES, 4, 4));
     }
 
     #[tokio::test(flavor = "multi_thread")]

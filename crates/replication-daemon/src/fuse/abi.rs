@@ -9,7 +9,7 @@ use lull_replication::types::{self, Metadata, Mode};
 const MAJOR: u32 = 7;
 const MINOR: u32 = 31;
 /// Linux 4.20 (2018): `max_pages`.
-const LEAST_MINOR: u32 = 28;
+const MIN_MINOR: u32 = 28;
 
 /// The kernel requests pages in the background, several at a time, and interrupts none of these requests.
 const ASYNC_READ: u32 = 1 << 0;
@@ -36,7 +36,7 @@ const CONGESTED: u16 = 48;
 
 /// The longest request: no write comes, so lookups and forgets are the longest. The kernel rejects less than
 /// 8 kB.
-pub(super) const LONGEST: usize = 64 * 1024;
+pub(super) const MAX_REQUEST_BYTES: usize = 64 * 1024;
 /// Bytes before each answer.
 const HEAD: usize = 16;
 
@@ -84,7 +84,7 @@ pub(super) enum Operation<'a> {
     ReadFolder(Range),
     Close(u64),
     CloseFolder(u64),
-    /// How large the file system is.
+    /// The size of the file system.
     Size,
     /// The process that waits for this request is being killed, or has received a signal.
     Interrupt(u64),
@@ -305,7 +305,7 @@ impl Answer {
         Answer::default().u64(handle).u32(0).u32(0)
     }
 
-    /// How large the file system is; it is full.
+    /// The size of the file system; it is full.
     pub(super) fn size(bytes: u64, files: u64) -> Self {
         const BLOCK: u32 = 4_096;
         let this = Answer::default().u64(bytes.div_ceil(u64::from(BLOCK))).u64(0).u64(0);
@@ -315,7 +315,7 @@ impl Answer {
 
     /// The connection begins; none if the kernel is too old.
     pub(super) fn begin(major: u32, minor: u32, readahead: u32) -> Option<Self> {
-        if major < MAJOR || (major == MAJOR && minor < LEAST_MINOR) {
+        if major < MAJOR || (major == MAJOR && minor < MIN_MINOR) {
             return None;
         }
         let flags = ASYNC_READ | PARALLEL_DIROPS | MAX_PAGES | CACHE_SYMLINKS;

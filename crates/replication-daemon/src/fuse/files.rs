@@ -21,7 +21,7 @@ use super::device::{answer, forget_names};
 use super::handles::{Body, Handles, Open, OpenFile};
 use super::lock;
 use super::nodes::{File, Node, Nodes, Place, number_of};
-use crate::daemon::{Found, ReadError, ReplicaHandle, Tries};
+use crate::daemon::{Found, ReadError, ReplicaHandle, Retries};
 
 /// Page requests that are answered at the same time. Each takes as much memory as it asks for, at most 1 MiB.
 /// Those that wait for a body take none so far.
@@ -91,7 +91,7 @@ impl Files {
     pub(super) fn serve(self: &Arc<Self>, bytes: &[u8]) {
         let Some(abi::Request { unique, node, caller, operation }) = abi::parse(bytes) else {
             // The kernel sends no such request; if it ever does, no process is left waiting.
-            return abi::unique_of(bytes).map_or((), |unique| self.refuse(unique, Errno::EIO));
+            return abi::unique_of(bytes).map_or((), |unique| self.reply_error(unique, Errno::EIO));
         };
         match operation {
             Operation::Lookup(name) => self.lookup(unique, node, name, caller),
@@ -109,22 +109,22 @@ impl Files {
             Operation::ReadFolder(range) => self.read_folder(unique, range),
             Operation::Close(handle) | Operation::CloseFolder(handle) => {
                 lock(&self.handles).open.remove(&handle);
-                self.say(unique, &Answer::default());
+                self.reply(unique, &Answer::default());
             }
             Operation::Size => {
                 let status = self.replica.status();
-                self.say(unique, &Answer::size(status.bytes, status.objects));
+                self.reply(unique, &Answer::size(status.bytes, status.objects));
             }
             Operation::Interrupt(of) => match self.waited(of) {
                 // The interrupted request is answered; this one gets no answer.
                 Some(waiting) => drop(waiting.send(())),
                 // It is just being answered, or was just taken by another thread: if it can still be
                 // interrupted, the kernel asks again.
-                None => self.refuse(unique, Errno::EAGAIN),
+                None => self.reply_error(unique, Errno::EAGAIN),
             },
-            Operation::End => self.say(unique, &Answer::default()),
-            Operation::Write => self.refuse(unique, Errno::EROFS),
-            Operation::Begin { .. } | Operation::Other => self.refuse(unique, Errno::ENOSYS),
+            Operation::End => self.reply(unique, &Answer::default()),
+            Operation::Write => self.reply_error(unique, Errno::EROFS),
+            Operation::Begin { .. } | Operation::Other => self.reply_error(unique, Errno::ENOSYS),
         }
     }
 
@@ -141,11 +141,11 @@ impl Files {
     }
 
     /// A requester that has gone gets no answer.
-    pub(super) fn say(&self, unique: u64, said: &Answer) {
+    pub(super) fn reply(&self, unique: u64, said: &Answer) {
         let _ = answer(&self.device, unique, Ok(said.bytes()));
     }
 
-    pub(super) fn refuse(&self, unique: u64, error: Errno) {
+    pub(super) fn reply_error(&self, unique: u64, error: Errno) {
         let _ = answer(&self.device, unique, Err(error));
     }
 
@@ -160,7 +160,7 @@ impl Files {
         let begun = lock(&self.waiting).as_mut().map(|waiting| waiting.insert(unique, interrupt));
         if begun.is_none() {
             // It was taken just before the end.
-            return self.refuse(unique, Errno::ENOTCONN);
+            return self.reply_error(unique, Errno::ENOTCONN);
         }
         let this = Arc::clone(self);
         self.runtime.spawn(async move {
@@ -172,7 +172,7 @@ impl Files {
             this.waited(unique);
             match done {
                 Ok(value) => then(&this, value),
-                Err(error) => this.refuse(unique, error),
+                Err(error) => this.reply_error(unique, error),
             }
         });
     }
@@ -188,11 +188,11 @@ impl Files {
         let request = Request { what, after: Sequence::ZERO };
         let mut pending = match self.replica.begin(request) {
             Ok(pending) => pending,
-            Err(error) => return self.refuse(unique, errno_of(error)),
+            Err(error) => return self.reply_error(unique, errno_of(error)),
         };
         match pending.at_once() {
             Some(Ok(answer)) => then(self, answer),
-            Some(Err(error)) => self.refuse(unique, errno_of(error)),
+            Some(Err(error)) => self.reply_error(unique, errno_of(error)),
             None => {
                 let patience = self.patience;
                 let work = async move { pending.within(patience).await.map_err(errno_of) };
@@ -231,7 +231,7 @@ impl Files {
         let child = folder.and_then(|(place, mode)| Ok((child(place)?, mode)));
         let (place, mode) = match child {
             Ok(child) => child,
-            Err(error) => return self.refuse(unique, error),
+            Err(error) => return self.reply_error(unique, error),
         };
         match &place {
             Place::Now(Some(path)) => {
@@ -246,7 +246,7 @@ impl Files {
             Place::Then(at, Some(path)) => match self.replica.entry_at(*at, path) {
                 Some(outcome) => self.found(unique, place, &outcome, Duration::ZERO),
                 // The folder belonged to a state that is no longer available.
-                None => self.refuse(unique, Errno::ESTALE),
+                None => self.reply_error(unique, Errno::ESTALE),
             },
             Place::Then(_, None) | Place::Now(None) | Place::States => {
                 self.tell(unique, Node::Folder(place, Mode::IMPLIED), None, Duration::ZERO);
@@ -265,7 +265,7 @@ impl Files {
         };
         match node {
             Some(node) => self.tell(unique, node, told, remembered),
-            None => self.refuse(unique, Errno::ENOENT),
+            None => self.reply_error(unique, Errno::ENOENT),
         }
     }
 
@@ -273,7 +273,7 @@ impl Files {
     /// folder.
     fn tell(&self, unique: u64, node: Node<Body>, told: Option<Metadata>, remembered: Duration) {
         let Some(attributes) = self.attributes(&node, told) else {
-            return self.refuse(unique, Errno::ENOENT);
+            return self.reply_error(unique, Errno::ENOENT);
         };
         let node = lock(&self.nodes).tell(node);
         let entry = Answer::entry(node, &attributes, remembered);
@@ -288,33 +288,33 @@ impl Files {
     /// never changes.
     fn stat(self: &Arc<Self>, unique: u64, node: u64) {
         let Some(node) = lock(&self.nodes).get(node) else {
-            return self.refuse(unique, Errno::ESTALE);
+            return self.reply_error(unique, Errno::ESTALE);
         };
         let path = match &node {
             Node::File(_) | Node::Folder(Place::States | Place::Then(_, None), _) => {
-                return self.say_attributes(unique, &node, None);
+                return self.reply_attributes(unique, &node, None);
             }
             Node::Folder(Place::Then(at, Some(path)), _) => {
                 let outcome = self.replica.entry_at(*at, path);
                 let Some(Outcome::Entry(Entry::Folder(told))) = outcome else {
-                    return self.refuse(unique, Errno::ESTALE);
+                    return self.reply_error(unique, Errno::ESTALE);
                 };
-                return self.say_attributes(unique, &node, told);
+                return self.reply_attributes(unique, &node, told);
             }
             Node::Folder(Place::Now(path), _) => path,
         };
         let what = path.clone().map_or(What::Root, What::Entry);
         self.ask(unique, what, move |this, answer| match answer.outcome {
-            Outcome::Entry(Entry::Folder(told)) => this.say_attributes(unique, &node, told),
+            Outcome::Entry(Entry::Folder(told)) => this.reply_attributes(unique, &node, told),
             // It existed when its name was looked up.
-            _ => this.refuse(unique, Errno::ESTALE),
+            _ => this.reply_error(unique, Errno::ESTALE),
         });
     }
 
-    fn say_attributes(&self, unique: u64, node: &Node<Body>, told: Option<Metadata>) {
+    fn reply_attributes(&self, unique: u64, node: &Node<Body>, told: Option<Metadata>) {
         match self.attributes(node, told) {
-            Some(attributes) => self.say(unique, &Answer::of_attributes(&attributes)),
-            None => self.refuse(unique, Errno::ESTALE),
+            Some(attributes) => self.reply(unique, &Answer::of_attributes(&attributes)),
+            None => self.reply_error(unique, Errno::ESTALE),
         }
     }
 
@@ -323,12 +323,12 @@ impl Files {
         let kind = match lock(&self.nodes).get(node) {
             Some(Node::Folder(_, mode)) => Kind::Folder(mode),
             Some(Node::File(file)) => Kind::of(&file.version.content.metadata),
-            None => return self.refuse(unique, Errno::ESTALE),
+            None => return self.reply_error(unique, Errno::ESTALE),
         };
         if kind.allows(ways, caller, self.owner) {
-            self.say(unique, &Answer::default());
+            self.reply(unique, &Answer::default());
         } else {
-            self.refuse(unique, Errno::EACCES);
+            self.reply_error(unique, Errno::EACCES);
         }
     }
 
@@ -375,11 +375,11 @@ impl Files {
     fn open(self: &Arc<Self>, unique: u64, node: u64, flags: u32, caller: (u32, u32)) {
         let file = match lock(&self.nodes).get(node) {
             Some(Node::File(file)) => file,
-            Some(Node::Folder(..)) => return self.refuse(unique, Errno::EISDIR),
-            None => return self.refuse(unique, Errno::ESTALE),
+            Some(Node::Folder(..)) => return self.reply_error(unique, Errno::EISDIR),
+            None => return self.reply_error(unique, Errno::ESTALE),
         };
         if !Kind::of(&file.version.content.metadata).opens(flags, caller, self.owner) {
-            return self.refuse(unique, Errno::EACCES);
+            return self.reply_error(unique, Errno::EACCES);
         }
         self.version(unique, file, Self::opened_file);
     }
@@ -388,10 +388,10 @@ impl Files {
     fn target(self: &Arc<Self>, unique: u64, node: u64) {
         match lock(&self.nodes).get(node) {
             Some(Node::File(file)) if file.version.content.metadata.kind == types::Kind::Link => {
-                self.version(unique, file, Self::say_target);
+                self.version(unique, file, Self::reply_target);
             }
-            Some(_) => self.refuse(unique, Errno::EINVAL),
-            None => self.refuse(unique, Errno::ESTALE),
+            Some(_) => self.reply_error(unique, Errno::EINVAL),
+            None => self.reply_error(unique, Errno::ESTALE),
         }
     }
 
@@ -406,20 +406,20 @@ impl Files {
             // A past state never changes, so its answer needs neither lease nor order.
             match self.replica.holding(&file.path, &file.version) {
                 Holding::Here => return then(self, unique, file),
-                Holding::Gone => return self.refuse(unique, Errno::ESTALE),
+                Holding::Gone => return self.reply_error(unique, Errno::ESTALE),
                 Holding::Comes => {}
             }
         }
         let what = What::Version(file.path.clone(), file.version);
         self.ask(unique, what, move |this, answer| match answer.outcome {
             Outcome::Object(_) => then(this, unique, file),
-            Outcome::Lost(_) => this.refuse(unique, Errno::EIO),
+            Outcome::Lost(_) => this.reply_error(unique, Errno::EIO),
             // The kernel looks the name up again, once, and finds the newer version.
-            _ => this.refuse(unique, Errno::ESTALE),
+            _ => this.reply_error(unique, Errno::ESTALE),
         });
     }
 
-    fn say_target(self: &Arc<Self>, unique: u64, file: Arc<File<Body>>) {
+    fn reply_target(self: &Arc<Self>, unique: u64, file: Arc<File<Body>>) {
         let size = file.version.content.size.0;
         let open = OpenFile { file, body: Mutex::new(None) };
         let this = Arc::clone(self);
@@ -448,13 +448,13 @@ impl Files {
 
     fn read(self: &Arc<Self>, unique: u64, range: Range) {
         let Some(Open::File(open)) = self.handle(range.handle) else {
-            return self.refuse(unique, Errno::EBADF);
+            return self.reply_error(unique, Errno::EBADF);
         };
         let size = open.file.version.content.size.0;
         let begin = range.offset.min(size);
         let end = range.offset.saturating_add(u64::from(range.size)).min(size);
         if begin == end {
-            return self.say(unique, &Answer::default());
+            return self.reply(unique, &Answer::default());
         }
         let held = lock(&open.body).clone();
         if let Some(bytes) = held.as_ref().and_then(|found| found.whole()) {
@@ -471,7 +471,7 @@ impl Files {
 
     /// Bytes of a file that is open.
     async fn bytes(&self, open: &OpenFile, begin: u64, end: u64) -> Result<Vec<u8>, Errno> {
-        let mut tries = Tries::new(self.patience);
+        let mut tries = Retries::new(self.patience);
         while tries.next().await {
             let found = self.body(open, tries.left()).await?;
             let read = {
@@ -506,7 +506,7 @@ impl Files {
                 // It was overwritten, and its time of grace is over.
                 let mut found = found.map_err(errno_of)?.ok_or(Errno::ESTALE)?;
                 // Files may be open for ever: overwritten bodies in them are dropped after that time.
-                found.let_go();
+                found.release_hold();
                 Arc::new(found)
             }
         };

@@ -16,7 +16,7 @@ impl Files {
     pub(super) fn open_folder(self: &Arc<Self>, unique: u64, node: u64, caller: (u32, u32)) {
         let place = match self.folder(node, READ, caller) {
             Ok((place, _)) => place,
-            Err(error) => return self.refuse(unique, error),
+            Err(error) => return self.reply_error(unique, error),
         };
         match &place {
             Place::Now(path) => {
@@ -33,7 +33,7 @@ impl Files {
             }
             Place::Then(at, path) => match self.replica.names_at(*at, path.as_ref()) {
                 Some(outcome) => self.listed(unique, &place, outcome),
-                None => self.refuse(unique, Errno::ESTALE),
+                None => self.reply_error(unique, Errno::ESTALE),
             },
         }
     }
@@ -41,7 +41,7 @@ impl Files {
     /// Answers with the entries of the opened folder.
     fn listed(&self, unique: u64, place: &Place, outcome: Outcome) {
         let Outcome::Names(names) = outcome else {
-            return self.refuse(unique, Errno::ENOENT);
+            return self.reply_error(unique, Errno::ENOENT);
         };
         let own = place.name();
         let whole = |within: &[u8], name: &[u8]| [&prefix_of(within), name].concat();
@@ -73,7 +73,7 @@ impl Files {
 
     pub(super) fn read_folder(&self, unique: u64, range: Range) {
         let Some(Open::Folder(list)) = self.handle(range.handle) else {
-            return self.refuse(unique, Errno::EBADF);
+            return self.reply_error(unique, Errno::EBADF);
         };
         let mut said = Answer::default();
         let first = usize::try_from(range.offset).unwrap_or(usize::MAX);
@@ -83,6 +83,6 @@ impl Files {
                 break;
             }
         }
-        self.say(unique, &said);
+        self.reply(unique, &said);
     }
 }

@@ -1,4 +1,4 @@
-//! The face of a replica as a read-only file system (feature `fuse`).
+//! A replica as a read-only file system (feature `fuse`).
 //!
 //! - The read is `open`: the state machine answers it like any read, under the lease, in order, with its
 //!   body.
@@ -213,7 +213,7 @@ impl Drop for Mounted {
 
 /// Agrees with the kernel on the protocol; none if it is too old.
 fn begin(mut device: &File) -> io::Result<Option<()>> {
-    let mut bytes = vec![0; abi::LONGEST];
+    let mut bytes = vec![0; abi::MAX_REQUEST_BYTES];
     let length = device.read(&mut bytes)?;
     let request = bytes.get(..length).and_then(abi::parse);
     let Some((unique, Operation::Begin { major, minor, readahead })) =
@@ -228,7 +228,7 @@ fn begin(mut device: &File) -> io::Result<Option<()>> {
 
 /// Takes requests until there are no more; returns why they ended.
 fn listen(files: &Arc<Files>) -> io::Error {
-    let mut bytes = vec![0; abi::LONGEST];
+    let mut bytes = vec![0; abi::MAX_REQUEST_BYTES];
     loop {
         match files.device().read(&mut bytes) {
             Ok(length) => files.serve(bytes.get(..length).unwrap_or_default()),

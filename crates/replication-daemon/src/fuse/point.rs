@@ -22,10 +22,10 @@ const SOURCE: &str = "lull";
 #[derive(Debug, Error)]
 pub enum MountError {
     /// There is no such folder.
-    #[error("`{}` is not there: make the folder first", .0.display())]
+    #[error("`{}` does not exist: create the folder first", .0.display())]
     Missing(PathBuf),
     /// It is not a folder.
-    #[error("`{}` is no folder: name one", .0.display())]
+    #[error("`{}` is not a folder: name one", .0.display())]
     NoFolder(PathBuf),
     /// Files in it would be hidden.
     #[error("`{}` is not empty: name an empty folder", .0.display())]
@@ -39,13 +39,16 @@ pub enum MountError {
         kind: String,
     },
     /// Only root may mount.
-    #[error("only root may mount `{}`: run it by sudo, or read by --http", .0.display())]
+    #[error("only root may mount `{}`: use sudo, or read over --http", .0.display())]
     Rights(PathBuf),
     /// The kernel has no FUSE, or a container hides it.
-    #[error("there is no {DEVICE}: `modprobe fuse`, let the container have it, or read by --http")]
+    #[error(
+        "{DEVICE} is missing: run `modprobe fuse`, pass the device to the container, or read \
+             over --http"
+    )]
     Device(#[source] io::Error),
     /// The kernel's FUSE is too old.
-    #[error("the FUSE of this kernel is too old: Linux 4.20 or later, or read by --http")]
+    #[error("the FUSE of this kernel is too old: use Linux 4.20 or later, or read over --http")]
     Kernel,
     /// Something else.
     #[error("cannot mount `{}`", path.display())]
@@ -234,7 +237,7 @@ mod tests {
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
         for (path, words) in [
-            (folder.path().join("none"), "make the folder first"),
+            (folder.path().join("none"), "create the folder first"),
             (file, "name one"),
             (folder.path().to_owned(), "name an empty folder"),
         ] {

@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
 use lull_replication::path::{Escaped, Path, PathError};
-use lull_replication::types::{LARGEST_BODY, Sequence};
+use lull_replication::types::{MAX_BODY_BYTES, Sequence};
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use thiserror::Error;
 use tokio::net::UnixStream;
@@ -53,7 +53,7 @@ pub enum ClientError {
     NotRunning(PathBuf),
     /// Its socket belongs to another user.
     #[error(
-        "only the user who runs what is in `{}` may say that: put `sudo -u USER` before it", .0.display()
+        "only the user of the daemon in `{}` may do that: run it with `sudo -u USER`", .0.display()
     )]
     Rights(PathBuf),
     /// The daemon rejects it, and says why.
@@ -63,7 +63,7 @@ pub enum ClientError {
     #[error("the connection to the daemon failed")]
     Connection(#[source] io::Error),
     /// The answer was unexpected.
-    #[error("the daemon said something unexpected: install the same release everywhere")]
+    #[error("the daemon sent an unexpected response: install the same release everywhere")]
     Unexpected,
     /// A file cannot be read.
     #[error("`{}` cannot be read", shown(path))]
@@ -85,18 +85,18 @@ pub enum ClientError {
     #[error("`{}` is a socket, a pipe or a device: move it out of the folder", shown(.0))]
     Kind(PathBuf),
     /// It is too large.
-    #[error("`{}` has over {LARGEST_BODY}: cut it into several files", shown(.0))]
+    #[error("`{}` is larger than {MAX_BODY_BYTES}: split it into several files", shown(.0))]
     Large(PathBuf),
     /// It changes all the time.
-    #[error("`{}` changes while it is read: publish when it has come to rest", shown(.0))]
+    #[error("`{}` changes while it is read: publish again when no program writes it", shown(.0))]
     Restless(PathBuf),
     /// Several entries of the folder cannot be published, each for its own reason.
-    #[error("nothing is published, because {} entries of the folder cannot be:{}", .0.len(), listed(.0))]
+    #[error("nothing is published, because {} entries of the folder are not allowed:{}", .0.len(), listed(.0))]
     Several(Vec<ClientError>),
     /// The folder is empty.
     #[error(
-        "`{}` has no files, and {deleted} would be deleted for that: is its disk mounted? If it is meant, say \
-         --delete-all", path.display()
+        "`{}` has no files, so {deleted} would be deleted: check that its disk is mounted. To \
+         delete them, use --delete-all", path.display()
     )]
     Empty {
         /// The folder.
@@ -105,11 +105,12 @@ pub enum ClientError {
         deleted: u64,
     },
     /// Other writers never pause.
-    #[error("others write there all the time: try again")]
+    #[error("other writers change the state all the time: try again")]
     Overtaken,
     /// It is committed, but replicas do not have it so far.
     #[error(
-        "state {} is made, and not all of them have it after {} s: they will when they are connected",
+        "state {} exists, but not all of these replicas have it after {} s: they get it when they \
+         are connected",
         sequence.0, limit.as_secs_f64()
     )]
     Late {
@@ -544,7 +545,7 @@ mod tests {
     fn connection_error_says_how_to_reach_the_daemon() {
         let client = Client::new("origin");
         for (kind, words) in [
-            (io::ErrorKind::PermissionDenied, "put `sudo -u USER` before it"),
+            (io::ErrorKind::PermissionDenied, "run it with `sudo -u USER`"),
             (io::ErrorKind::ConnectionRefused, "nothing runs in `origin`: start it first"),
             (io::ErrorKind::NotFound, "nothing runs in `origin`: start it first"),
         ] {

@@ -94,8 +94,8 @@ pub(super) fn judge(headers: &HeaderMap, body: &Digest, modified: HttpDate) -> J
 /// A write was made under a condition that cannot be judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "times of files may go back, so If-Unmodified-Since is not judged: send If-Match with the ETag that a \
-     replica gives"
+    "times of files may go back, so If-Unmodified-Since is not supported: send If-Match with the \
+     ETag of a replica"
 )]
 pub(super) struct ByTime;
 

@@ -21,7 +21,7 @@ fn alone(value: Option<f64>) -> impl Iterator<Item = (Labels, f64)> {
     value.map(|value| (Labels::new(), value)).into_iter()
 }
 
-const DISK_FULL: &str = "1 for a minute after the disk had no room.";
+const DISK_FULL: &str = "1 for a minute after the disk was full.";
 
 pub(super) fn of_origin(status: &OriginStatus) -> String {
     let mut to = Metrics::new("lull");
@@ -32,7 +32,7 @@ pub(super) fn of_origin(status: &OriginStatus) -> String {
     to.gauge("origin_disk_full", DISK_FULL, truth(status.disk_full));
     let help = "1 while the bucket for large bodies does not answer.";
     to.gauge("origin_store_away", help, truth(status.store_away.is_some()));
-    let help = "1 while the authority is being replaced.";
+    let help = "1 while the certificate authority is being replaced.";
     to.gauge("origin_rotating", help, truth(status.rotating));
     let kept = status.overwritten_bytes as f64;
     to.gauge("origin_overwritten_bytes", "Bytes kept for rollbacks.", kept);
@@ -51,33 +51,33 @@ fn of_peers(replicas: &[PeerStatus], to: &mut Metrics) {
     let connected = of_each(|one| Some(truth(one.connected)));
     to.gauges("replica_connected", "1 while it is connected.", connected);
     let unheard = of_each(|one| Some(truth(one.unheard)));
-    let help =
-        "1 while it was not heard since the start of the origin: what is told of it is the least.";
+    let help = "1 while it has not connected since the start of the origin: its other metrics are lower \
+         bounds.";
     to.gauges("replica_unheard", help, unheard);
     let lag = of_each(|one| one.lag.map(|lag| lag as f64));
-    let help = "Commits that it does not show yet; at least so many, if it is unheard.";
+    let help = "Commits that it has not applied; a lower bound while it is unheard.";
     to.gauges("replica_lag", help, lag);
     let staleness = of_each(|one| one.staleness_seconds);
-    let help = "How stale it may be at most; until it has said that, the time since the start of the origin, \
-                which is the least.";
+    let help = "Upper bound of its staleness; before its first report the time since the start of \
+                the origin, a lower bound.";
     to.gauges("replica_staleness_seconds", help, staleness);
     let renews = of_each(|one| Some(truth(one.to_renew)));
-    to.gauges("replica_to_renew", "1 while it has to get a new certificate.", renews);
+    to.gauges("replica_to_renew", "1 while it needs a new certificate.", renews);
     let away = of_each(|one| one.away_seconds);
-    let help = "Since it was heard; if it is unheard, since the start of the origin at least.";
+    let help = "Time since its last message; if it is unheard, since the start of the origin.";
     to.gauges("replica_away_seconds", help, away);
     let masked = of_each(|one| one.masked_seconds);
-    let help = "For how long of that it may have answered all reads, at most.";
+    let help = "The part of that in which it may have answered all reads, at most.";
     to.gauges("replica_masked_seconds", help, masked);
     let valid = of_each(|one| share(one.valid_objects, one.objects));
     to.gauges("replica_valid_objects_ratio", "The share of objects it has.", valid);
     let valid = of_each(|one| share(one.valid_bytes, one.bytes));
     to.gauges("replica_valid_bytes_ratio", "The share of bytes it has.", valid);
     let skew = of_each(|one| one.skew_seconds.map(|(least, most)| least.abs().max(most.abs())));
-    let help = "How far its clock is off at most: the more, the longer ago it has said so.";
+    let help = "Upper bound of its clock's offset; it grows with the time since its last report.";
     to.gauges("replica_skew_seconds", help, skew);
     let queue = of_each(|one| one.queue.map(|queue| queue as f64));
-    let help = "Bodies that wait, where that is known: not if it is unheard.";
+    let help = "Bodies in its queue; missing if it is unheard.";
     to.gauges("replica_queue", help, queue);
     let sent = replicas.iter().flat_map(|one| {
         [
@@ -98,23 +98,27 @@ pub(super) fn share(part: Option<u64>, whole: Option<u64>) -> Option<f64> {
 
 pub(super) fn of_replica(status: &ReplicaStatus) -> String {
     let mut to = Metrics::new("lull");
-    to.gauge("connected", "1 while the origin talks to it.", truth(status.connected));
-    let help = "1 while the origin refuses it, for a reason that its status tells.";
+    to.gauge("connected", "1 while the origin sends messages.", truth(status.connected));
+    let help = "1 while the origin rejects it; its status has the reason.";
     to.gauge("refused", help, truth(status.refused.is_some()));
     to.gauge("disk_full", DISK_FULL, truth(status.disk_full));
     to.gauge("sequence", "The state that is read.", status.sequence as f64);
-    let help = "Commits that were received, and are not applied yet.";
+    let help = "Commits that were received and are not applied.";
     to.gauge("buffered", help, status.buffered as f64);
-    let help = "How stale it may be at most.";
+    let help = "Upper bound of its staleness.";
     to.gauges("staleness_seconds", help, alone(status.staleness_seconds));
-    to.gauges("away_seconds", "Since there is no connection.", alone(status.away_seconds));
-    let help = "For how long of that all reads were answered, as if there was one.";
+    to.gauges("away_seconds", "Time without a connection.", alone(status.away_seconds));
+    let help = "The part of that in which all reads were answered.";
     to.gauges("masked_seconds", help, alone(status.masked_seconds));
     let last = |value: fn(&OutageStatus) -> f64| alone(status.last_outage.as_ref().map(value));
-    let help = "Since the last loss of the connection that is over began.";
+    let help = "Time since the last finished outage began.";
     to.gauges("last_outage_age_seconds", help, last(|one| one.began_seconds_ago));
-    to.gauges("last_outage_seconds", "How long it lasted.", last(|one| one.lasted_seconds));
-    let help = "For how long of that all reads were answered.";
+    to.gauges(
+        "last_outage_seconds",
+        "Duration of the last finished outage.",
+        last(|one| one.lasted_seconds),
+    );
+    let help = "The part of that outage in which all reads were answered.";
     to.gauges("last_outage_masked_seconds", help, last(|one| one.masked_seconds));
     let help = "Reads answered because there was no connection.";
     to.counter("masked_reads", help, status.masked);
@@ -122,11 +126,15 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
         [("least", least), ("most", most)]
             .map(|(bound, seconds)| (labels([("bound", bound)]), seconds))
     });
-    to.gauges("skew_seconds", "How far its clock is ahead of the origin's.", skew);
+    to.gauges("skew_seconds", "Offset of its clock from the origin's.", skew);
     to.gauge("objects", "Objects.", status.objects as f64);
-    to.gauge("valid_objects", "Those that are here.", status.valid_objects as f64);
+    to.gauge(
+        "valid_objects",
+        "The part of these that is stored here.",
+        status.valid_objects as f64,
+    );
     to.gauge("bytes", "Bytes of all objects.", status.bytes as f64);
-    to.gauge("valid_bytes", "Those that are here.", status.valid_bytes as f64);
+    to.gauge("valid_bytes", "The part of these that is stored here.", status.valid_bytes as f64);
     to.gauge("reads_waiting", "Reads that wait.", status.waiting as f64);
     to.counter("demands", "Demand reads.", status.demands);
     let received = [("demand", status.demand_bytes), ("speculative", status.speculative_bytes)];

@@ -1,4 +1,4 @@
-//! The HTTP/1.1 faces of origin and replica (feature `http`).
+//! The HTTP/1.1 services of origin and replica (feature `http`).
 //!
 //! | user | address | purpose |
 //! |---|---|---|
@@ -41,28 +41,28 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use content::Content;
-pub use origin::OriginFace;
-pub use replica::{Blocked, ReplicaFace};
+pub use origin::OriginHttp;
+pub use replica::{Blocked, ReplicaHttp};
 use watched::watched;
 
 /// The header with a session token, in both directions.
 const SESSION: HeaderName = HeaderName::from_static("lull-session");
 /// The name of an origin's socket in its folder.
 const SOCKET: &str = "control.sock";
-/// Descriptors for uses other than connections of a face: the database, bodies that are read and written, and
-/// connections to the origin or to replicas. Otherwise clients could end the daemon by connecting.
+/// Descriptors for uses other than connections of a service: the database, bodies that are read and written,
+/// and connections to the origin or to replicas. Otherwise clients could end the daemon by connecting.
 const RESERVED: u64 = 256;
-/// Connections of one face at most, with any number of descriptors: each takes memory, too.
-const MOST: u64 = 16_384;
+/// Maximum connections of one service, with any number of descriptors: each takes memory, too.
+const MAX_CONNECTIONS: u64 = 16_384;
 /// For the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
 /// A client that reads nothing of an answer for this long is disconnected: other clients may need its place.
 const UNTAKEN: Duration = Duration::from_secs(600);
-/// The time for requests in progress when the face is closed.
+/// The time for requests in progress when the service is closed.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Answers requests.
-pub(crate) trait Face: Send + Sync + 'static {
+pub(crate) trait HttpService: Send + Sync + 'static {
     /// The response to a request.
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Content>> + Send;
 }
@@ -95,7 +95,7 @@ impl Listener {
             Listener::Tcp { .. } => free / 2,
             Listener::Unix(_) => free / 8,
         };
-        share.min(MOST) as usize
+        share.min(MAX_CONNECTIONS) as usize
     }
 
     async fn accept(&self) -> io::Result<Box<dyn Stream>> {
@@ -110,7 +110,7 @@ impl Listener {
     }
 }
 
-/// An open face. It closes at once when it is dropped.
+/// An open service. It closes at once when it is dropped.
 pub struct Serving {
     stop: watch::Sender<bool>,
     accepting: JoinHandle<()>,
@@ -123,9 +123,9 @@ impl fmt::Debug for Serving {
 }
 
 impl Serving {
-    fn open(listener: Listener, face: Arc<impl Face>) -> Self {
+    fn open(listener: Listener, service: Arc<impl HttpService>) -> Self {
         let stop = watch::Sender::new(false);
-        let accepting = tokio::spawn(accept(listener, face, stop.subscribe()));
+        let accepting = tokio::spawn(accept(listener, service, stop.subscribe()));
         Serving { stop, accepting }
     }
 
@@ -142,7 +142,7 @@ impl Drop for Serving {
     }
 }
 
-async fn accept(listener: Listener, face: Arc<impl Face>, stop: watch::Receiver<bool>) {
+async fn accept(listener: Listener, service: Arc<impl HttpService>, stop: watch::Receiver<bool>) {
     let mut tasks = JoinSet::new();
     let places = Arc::new(Semaphore::new(listener.places(descriptors())));
     let mut ending = stop.clone();
@@ -159,9 +159,9 @@ async fn accept(listener: Listener, face: Arc<impl Face>, stop: watch::Receiver<
         };
         match accepted {
             Ok(stream) => {
-                let (face, stop) = (Arc::clone(&face), stop.clone());
+                let (service, stop) = (Arc::clone(&service), stop.clone());
                 tasks.spawn(async move {
-                    serve(stream, &*face, stop).await;
+                    serve(stream, &*service, stop).await;
                     drop(place);
                 });
             }
@@ -178,8 +178,12 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-async fn serve(stream: Box<dyn Stream>, face: &impl Face, mut stop: watch::Receiver<bool>) {
-    let answer = async |request| Ok::<_, Infallible>(face.answer(request).await);
+async fn serve(
+    stream: Box<dyn Stream>,
+    service: &impl HttpService,
+    mut stop: watch::Receiver<bool>,
+) {
+    let answer = async |request| Ok::<_, Infallible>(service.answer(request).await);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD);
     let connection = http.serve_connection(TokioIo::new(stream), service_fn(answer));
@@ -248,13 +252,13 @@ mod tests {
             let left = descriptors - (port + socket) as u64;
             assert!(left >= 200_u64.min(descriptors / 3), "{descriptors}: {left} are left");
         }
-        assert_eq!(tcp.places(u64::MAX) as u64, MOST);
+        assert_eq!(tcp.places(u64::MAX) as u64, MAX_CONNECTIONS);
     }
 
     /// Answers as fast as the client reads; reports when it no longer does.
     struct Endless(mpsc::Sender<()>);
 
-    impl Face for Endless {
+    impl HttpService for Endless {
         async fn answer(&self, _: Request<Incoming>) -> Response<Content> {
             let (sender, pieces) = mpsc::channel(2);
             let ended = self.0.clone();
@@ -272,8 +276,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (ended, mut ends) = mpsc::channel(2);
-        let face = Arc::new(Endless(ended));
-        let serving = Serving::open(Listener::Tcp { listener, untaken }, face);
+        let service = Arc::new(Endless(ended));
+        let serving = Serving::open(Listener::Tcp { listener, untaken }, service);
         let ask = async || {
             let mut client = TcpStream::connect(address).await.unwrap();
             client.write_all(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").await.unwrap();

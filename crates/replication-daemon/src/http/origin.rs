@@ -18,7 +18,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use lull_replication::origin::{Condition, Put, Refused, Transaction};
 use lull_replication::path::{Escaped, Path};
-use lull_replication::types::{Digest, Kind, LARGEST_BODY, Metadata, Sequence};
+use lull_replication::types::{Digest, Kind, MAX_BODY_BYTES, Metadata, Sequence};
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
@@ -28,7 +28,7 @@ use super::conditions::{ByTime, of_write, tag_of};
 use super::content::Content;
 use super::transaction::{File, Intake, Malformed, Parser};
 use super::{
-    Face, Listener, SESSION, Serving, document, figures, line, name_of, own_of, page, socket,
+    HttpService, Listener, SESSION, Serving, document, figures, line, name_of, own_of, page, socket,
 };
 use crate::daemon::{DaemonError, OriginHandle, WriteError, blocking};
 use crate::identity::IdentityError;
@@ -41,7 +41,7 @@ pub(super) const WITHIN: HeaderName = HeaderName::from_static("lull-within");
 /// The state that a write has made.
 const SEQUENCE: HeaderName = HeaderName::from_static("lull-sequence");
 /// The longest order.
-pub(super) const LONGEST_ORDER: usize = 64 * 1024;
+pub(super) const MAX_ORDER_BYTES: usize = 64 * 1024;
 /// How long the rest of a request is read after the answer, for a client that has not seen the answer so far.
 const LINGER: Duration = Duration::from_secs(10);
 /// A request body without progress for this long is cancelled, at a port. A connection may be down for this
@@ -110,9 +110,9 @@ fn is_not(lost: &bool) -> bool {
     !lost
 }
 
-/// The HTTP face of an origin.
+/// The HTTP service of an origin.
 #[derive(Debug)]
-pub struct OriginFace {
+pub struct OriginHttp {
     origin: OriginHandle,
     /// The address for replicas, if known: the default in tickets.
     address: Option<String>,
@@ -125,8 +125,8 @@ pub struct OriginFace {
     stalled: Option<Duration>,
 }
 
-impl OriginFace {
-    /// Opens the face on a port, for clients that present `token` as a bearer token or as a password: for
+impl OriginHttp {
+    /// Opens the service on a port, for clients that present `token` as a bearer token or as a password: for
     /// writes, and for the origin's status.
     pub fn open(
         listener: TcpListener,
@@ -135,8 +135,8 @@ impl OriginFace {
         token: &str,
     ) -> Serving {
         let token = Some(blake3::hash(token.as_bytes()));
-        let face = OriginFace { origin, address, token, stalled: Some(STALLED) };
-        Serving::open(Listener::tcp(listener), Arc::new(face))
+        let service = OriginHttp { origin, address, token, stalled: Some(STALLED) };
+        Serving::open(Listener::tcp(listener), Arc::new(service))
     }
 
     /// Opens it as a socket in the origin's folder, for users with access to that.
@@ -149,8 +149,8 @@ impl OriginFace {
         address: Option<String>,
     ) -> io::Result<Serving> {
         let listener = local(folder)?;
-        let face = Arc::new(OriginFace { origin, address, token: None, stalled: None });
-        Ok(Serving::open(Listener::Unix(listener), face))
+        let service = Arc::new(OriginHttp { origin, address, token: None, stalled: None });
+        Ok(Serving::open(Listener::Unix(listener), service))
     }
 
     fn admits(&self, request: &Request<Incoming>) -> bool {
@@ -186,7 +186,7 @@ impl OriginFace {
         }
         let size = request.headers().get(header::CONTENT_LENGTH);
         let size = size.and_then(|size| size.to_str().ok()?.parse::<u64>().ok());
-        if size.is_some_and(|size| size > LARGEST_BODY.0) {
+        if size.is_some_and(|size| size > MAX_BODY_BYTES.0) {
             return Err(Malformed::Large(path.to_string()).into());
         }
         let body = request.into_body();
@@ -194,7 +194,7 @@ impl OriginFace {
         let mut taken = 0;
         while let Some(bytes) = self.next(body).await? {
             taken += bytes.len() as u64;
-            if taken > LARGEST_BODY.0 {
+            if taken > MAX_BODY_BYTES.0 {
                 return Err(Malformed::Large(path.to_string()).into());
             }
             intake = intake.write(bytes.to_vec()).await?;
@@ -256,7 +256,7 @@ impl OriginFace {
         let mut text = Vec::new();
         while let Some(bytes) = self.next(body).await? {
             text.extend_from_slice(&bytes);
-            if text.len() > LONGEST_ORDER {
+            if text.len() > MAX_ORDER_BYTES {
                 return Err(Malformed::Stream.into());
             }
         }
@@ -344,13 +344,13 @@ impl OriginFace {
             (Method::GET, "tree") => self.tree(within_of(&request)?).await,
             (_, "transactions" | "orders") if self.token.is_some() => line(
                 StatusCode::FORBIDDEN,
-                "this is for lull's own commands, which come by the socket in the origin's folder",
+                "only lull's own commands may do that, over the socket in the origin's folder",
             ),
             (Method::POST, "transactions") => self.done(&self.transaction(request).await?),
             (Method::POST, "orders") => self.done(&self.order(request).await?),
             _ => line(
                 StatusCode::NOT_FOUND,
-                "here are /.lull/, /.lull/status and /.lull/metrics, to be asked for with GET",
+                "this port has only GET /.lull/, /.lull/status and /.lull/metrics",
             ),
         })
     }
@@ -364,7 +364,8 @@ impl OriginFace {
             Method::PUT => true,
             Method::DELETE => false,
             _ => {
-                let text = "objects are read from replicas; here are PUT, DELETE and GET /.lull/";
+                let text = "read objects from a replica; this port has PUT, DELETE and GET \
+                            /.lull/";
                 let mut response = line(StatusCode::METHOD_NOT_ALLOWED, text);
                 let allowed = HeaderValue::from_static("PUT, DELETE");
                 response.headers_mut().insert(header::ALLOW, allowed);
@@ -443,7 +444,7 @@ enum Failed {
     Write(#[from] WriteError),
     #[error(transparent)]
     Daemon(#[from] DaemonError),
-    #[error("the origin listens on all addresses: say by --address where the replica finds it")]
+    #[error("the origin listens on all addresses: use --address to name the one for the replica")]
     Address,
     #[error("an object is written as a whole: send all of it, without Content-Range")]
     Part,
@@ -490,7 +491,7 @@ impl Failed {
     }
 }
 
-impl Face for OriginFace {
+impl HttpService for OriginHttp {
     async fn answer(&self, request: Request<Incoming>) -> Response<Content> {
         if !self.admits(&request) {
             let text = "give the token of --token-file as a bearer token, or as a password";

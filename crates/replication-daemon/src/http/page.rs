@@ -33,16 +33,16 @@ fn state_of(one: &PeerStatus) -> (&'static str, String) {
     if let Some(time) = one.masked_seconds.filter(|_| one.admitted) {
         // A lower bound has no upper bound.
         let _ = if one.unheard {
-            write!(text, ", masked for all of that at most")
+            write!(text, ", reads answered for all of that at most")
         } else {
-            write!(text, ", masked for {time:.0} s at most")
+            write!(text, ", reads answered for {time:.0} s at most")
         };
     }
     if one.to_renew {
-        text += ", to get a certificate";
+        text += ", needs a new certificate";
     }
     if let Some(at) = one.to_reach {
-        let _ = write!(text, ", old session tokens wait for it to reach state {at}");
+        let _ = write!(text, ", old session tokens stay valid until it reaches state {at}");
     }
     (class, text)
 }
@@ -107,7 +107,8 @@ fn rows(status: &OriginStatus) -> String {
     }
     if rows.is_empty() {
         rows.push_str(
-            "<tr><td colspan=11>No replica yet: <code>lull origin ticket</code> lets one in.",
+            "<tr><td colspan=11>No replica so far: <code>lull origin ticket</code> prints a \
+             ticket for one.",
         );
     }
     rows
@@ -124,8 +125,8 @@ fn troubles(status: &OriginStatus) -> String {
         );
     }
     if status.disk_full {
-        troubles += "<p class=away>The disk had no room within the last minute: writes are refused until \
-                     it has.";
+        troubles += "<p class=away>The disk was full within the last minute: writes are rejected \
+                     until there is space.";
     }
     if let Some(why) = &status.store_away {
         let why = of_html(why);
@@ -133,8 +134,8 @@ fn troubles(status: &OriginStatus) -> String {
             write!(troubles, "<p class=away>{why}: files over 16 kB are refused until it answers.");
     }
     if status.rotating {
-        troubles += "<p>The authority is being replaced: when no replica has to get a certificate, \
-                     <code>lull origin rotate --finish</code> ends that.";
+        troubles += "<p>The certificate authority is being replaced: when no replica needs a new \
+                     certificate, run <code>lull origin rotate --finish</code>.";
     }
     troubles
 }
@@ -169,12 +170,13 @@ mod tests {
         for words in [
             "<td>catching up<td>3<td>1.3 s<td>75.0 %<td>90.0 %<td>-12 to +3 ms<td>77\
              <td>1.1 kB<td>2.2 kB<td>3.3 kB",
-            "away for 40 s, masked for 30 s at most, to get a certificate, old session tokens wait for it to reach \
-             state 7<td>–<td>–<td>–<td>–<td>–<td>0",
-            "away for 50 s at least, masked for all of that at most<td>≥ 2<td>≥ 50.0 s<td>–<td>–<td>–<td>–<td>",
+            "away for 40 s, reads answered for 30 s at most, needs a new certificate, old session \
+             tokens stay valid until it reaches state 7<td>–<td>–<td>–<td>–<td>–<td>0",
+            "away for 50 s at least, reads answered for all of that at most<td>≥ 2<td>≥ 50.0 \
+             s<td>–<td>–<td>–<td>–<td>",
             "4.4 kB more for rollbacks",
             "2 bodies are lost",
-            "The disk had no room",
+            "The disk was full",
             "refuses &lt;access>: files over 16 kB are refused until it answers",
             "<code>lull origin rotate --finish</code>",
         ] {

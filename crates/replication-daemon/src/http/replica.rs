@@ -28,7 +28,7 @@ use tokio::time::timeout;
 use super::conditions::{self, Judged};
 use super::content::Content;
 use super::origin::local;
-use super::{Face, Listener, SESSION, Serving, document, figures, line, name_of, own_of};
+use super::{HttpService, Listener, SESSION, Serving, document, figures, line, name_of, own_of};
 use crate::daemon::{Found, ReadError, ReplicaHandle};
 use links::{Resolved, resolve};
 
@@ -71,16 +71,16 @@ enum Shows {
     Both,
 }
 
-/// The HTTP face of a replica.
+/// The HTTP service of a replica.
 #[derive(Debug)]
-pub struct ReplicaFace {
+pub struct ReplicaHttp {
     replica: ReplicaHandle,
     blocked: Blocked,
     shows: Shows,
 }
 
-impl ReplicaFace {
-    /// Opens the face, for objects and for the replica's status.
+impl ReplicaHttp {
+    /// Opens the service, for objects and for the replica's status.
     pub fn open(listener: TcpListener, replica: ReplicaHandle, blocked: Blocked) -> Serving {
         Self::showing(Shows::Both, listener, replica, blocked)
     }
@@ -105,8 +105,8 @@ impl ReplicaFace {
         replica: ReplicaHandle,
         blocked: Blocked,
     ) -> Serving {
-        let face = ReplicaFace { replica, blocked, shows };
-        Serving::open(Listener::tcp(listener), Arc::new(face))
+        let service = ReplicaHttp { replica, blocked, shows };
+        Serving::open(Listener::tcp(listener), Arc::new(service))
     }
 
     /// Opens it as a socket in the replica's folder, for users with access to that.
@@ -119,8 +119,8 @@ impl ReplicaFace {
         blocked: Blocked,
     ) -> io::Result<Serving> {
         let listener = local(folder)?;
-        let face = ReplicaFace { replica, blocked, shows: Shows::Both };
-        Ok(Serving::open(Listener::Unix(listener), Arc::new(face)))
+        let service = ReplicaHttp { replica, blocked, shows: Shows::Both };
+        Ok(Serving::open(Listener::Unix(listener), Arc::new(service)))
     }
 
     async fn object(&self, name: &[u8], request: &Request<Incoming>) -> Response<Content> {
@@ -218,7 +218,7 @@ impl ReplicaFace {
         if let Ok(token) = HeaderValue::from_str(&token) {
             headers.insert(SESSION, token);
         }
-        if (at.max(seen.at) > seen.kept || seen.anew)
+        if (at.max(seen.at) > seen.kept || seen.is_reissued)
             && let Ok(cookie) = HeaderValue::from_str(&cookie)
         {
             headers.insert(header::SET_COOKIE, cookie);
@@ -337,7 +337,7 @@ impl Reading {
                 let room = match timeout(STALLED, sender.reserve()).await {
                     Ok(room) => room,
                     Err(_) => {
-                        self.found.let_go();
+                        self.found.release_hold();
                         // A client that takes nothing for much longer is disconnected.
                         sender.reserve().await
                     }
@@ -425,7 +425,7 @@ fn judged(headers: &HeaderMap, version: &Version) -> Judged {
 
 fn not_meant(path: &Path) -> Response<Content> {
     let text =
-        format_args!("`{path}` is not the version that was asked for: ask without a condition");
+        format_args!("`{path}` is not the requested version: send the request without a condition");
     line(StatusCode::PRECONDITION_FAILED, text)
 }
 
@@ -438,7 +438,7 @@ struct Seen {
     kept: Sequence,
     /// Its cookie is of another origin, and no client drops such a cookie by itself. Or its key is being
     /// replaced, so the cookie will not be accepted for long.
-    anew: bool,
+    is_reissued: bool,
 }
 
 impl Seen {
@@ -451,7 +451,7 @@ impl Seen {
             seen.kept = tokens.verify(token.to_str().unwrap_or_default())?;
         }
         for cookie in cookies(request.headers()) {
-            seen.anew |= !tokens.is_current(cookie);
+            seen.is_reissued |= !tokens.is_current(cookie);
             seen.kept = tokens.verify(cookie).map_or(seen.kept, |at| seen.kept.max(at));
         }
         let taken_along = parameters(request.uri()).filter_map(of_session);
@@ -521,7 +521,7 @@ fn kind_of(path: &Path) -> &'static str {
     mime_guess::from_path(&*path.key()).first_raw().unwrap_or("application/octet-stream")
 }
 
-impl Face for ReplicaFace {
+impl HttpService for ReplicaHttp {
     async fn answer(&self, request: Request<Incoming>) -> Response<Content> {
         if ![Method::GET, Method::HEAD].contains(request.method()) {
             let mut response =
@@ -538,7 +538,7 @@ impl Face for ReplicaFace {
             Some(_) if self.shows == Shows::Objects => absent(&name),
             Some("status") => document("application/json", figures::json(&status())),
             Some("metrics") => document(figures::PROMETHEUS, figures::of_replica(&status())),
-            _ => line(StatusCode::NOT_FOUND, "here are /.lull/status and /.lull/metrics"),
+            _ => line(StatusCode::NOT_FOUND, "this port has only /.lull/status and /.lull/metrics"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A transaction as a stream. Each change is a head in JSON after its length (4 bytes, little-endian), and
-//! the bytes of the body if it brings one; the end is a length of zero. A truncated stream is no transaction,
-//! whatever the connection says.
+//! the bytes of the body if it brings one; the end is a length of zero. A truncated stream is never a
+//! transaction, even if the connection was closed cleanly.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use lull_replication::origin::{Put, Transaction};
 use lull_replication::path::{Path, PathError};
 use lull_replication::time::WallTime;
 use lull_replication::types::{
-    Content, Digest, DiskFull, Kind, LARGEST_BODY, Metadata, Mode, Payload,
+    Content, Digest, DiskFull, Kind, MAX_BODY_BYTES, Metadata, Mode, Payload,
 };
 use lull_replication::wire::PIECE;
 use serde::{Deserialize, Serialize};
@@ -21,9 +21,9 @@ use crate::store::{Bodies, Body, Stager, StoreError};
 
 /// Bytes of new bodies that a transaction keeps in memory, at most; as many more may be on their way to the
 /// disk. Large ones go there as they arrive.
-const MOST_IN_MEMORY: u64 = 16 << 20;
+const MAX_IN_MEMORY: u64 = 16 << 20;
 /// The longest head: a path of 4095 escaped bytes, and some numbers.
-const LONGEST_HEAD: usize = 32 * 1024;
+const MAX_HEAD_BYTES: usize = 32 * 1024;
 
 /// The change of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,7 +114,7 @@ pub(super) enum Malformed {
     Path(String, PathError),
     #[error("`{0}` is changed twice: name it once")]
     Twice(Path),
-    #[error("`{0}` has over {LARGEST_BODY}: cut it into several files")]
+    #[error("`{0}` is larger than {MAX_BODY_BYTES}: split it into several files")]
     Large(String),
     #[error("`{0}` was changed while it was sent: publish again")]
     Changed(Path),
@@ -124,7 +124,7 @@ pub(super) enum Malformed {
     Held(#[from] WriteError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("nothing more came of the body for too long: send it again")]
+    #[error("the body made no progress for too long: send it again")]
     Stalled,
     #[error("the connection was lost")]
     Lost(#[from] io::Error),
@@ -228,7 +228,7 @@ impl Parser {
                 None => 4,
                 Some(length) => 4 + u32::from_le_bytes(*length) as usize,
             };
-            if need > 4 + LONGEST_HEAD {
+            if need > 4 + MAX_HEAD_BYTES {
                 return Err(Malformed::Stream);
             }
             let (now, rest) = bytes.split_at(bytes.len().min(need - self.bytes.len()));
@@ -256,7 +256,7 @@ impl Parser {
         let put = match head.put {
             What::Delete => Put::Delete,
             What::Stored(file) => Put::Stored(file.content().ok_or(Malformed::Stream)?),
-            What::Body(file) if file.size > LARGEST_BODY.0 => {
+            What::Body(file) if file.size > MAX_BODY_BYTES.0 => {
                 return Err(Malformed::Large(path.to_string()));
             }
             What::Body(file) => {
@@ -296,7 +296,7 @@ impl Parser {
         let metadata = file.metadata();
         let put = match payload.bytes {
             _ if self.holds_all => self.hold(payload, metadata).await?,
-            Body::Memory(_) if self.in_memory + payload.size.0 > MOST_IN_MEMORY => {
+            Body::Memory(_) if self.in_memory + payload.size.0 > MAX_IN_MEMORY => {
                 self.hold(payload, metadata).await?
             }
             Body::Memory(_) => {
@@ -395,8 +395,8 @@ mod tests {
         let mut parser = Parser::new(origin.clone());
         for number in 0..FILES {
             parser.take(&stream(number)).await.unwrap();
-            assert!(in_memory(&parser) <= MOST_IN_MEMORY, "at file {number}");
-            assert!(parser.held.coming().1 <= MOST_IN_MEMORY, "at file {number}");
+            assert!(in_memory(&parser) <= MAX_IN_MEMORY, "at file {number}");
+            assert!(parser.held.coming().1 <= MAX_IN_MEMORY, "at file {number}");
         }
         assert!(origin.tree().objects.is_empty(), "nothing is visible before its end");
         parser.take(&END).await.unwrap();
@@ -435,7 +435,7 @@ mod tests {
         let (_folder, daemon) = origin().await;
         let mut parser = Parser::new(daemon.handle());
         // From here on bodies are held.
-        parser.in_memory = MOST_IN_MEMORY;
+        parser.in_memory = MAX_IN_MEMORY;
         let small = |number: u64| Payload {
             digest: Digest::of(&number.to_le_bytes()),
             size: Bytes(8),

@@ -1,4 +1,4 @@
-//! Connections of a face for which the kernel detects a peer that disappeared silently.
+//! Connections of a service for which the kernel detects a peer that disappeared silently.
 
 use std::io;
 use std::time::Duration;

@@ -44,7 +44,7 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use thiserror::Error;
 
-use crate::ways;
+use crate::remedies;
 
 pub use origin::{OriginIdentity, RotationError};
 pub use pinned::OtherOrigin;
@@ -70,26 +70,26 @@ pub(crate) fn exists(folder: &Path) -> bool {
 pub enum IdentityError {
     /// The folder has no identity.
     #[error(
-        "`{}` has no identity in it: `lull origin init DIR` makes an origin, `lull replica join TICKET DIR` a \
-         replica",
+        "`{}` has no identity: `lull origin init DIR` makes an origin, `lull replica join TICKET \
+         DIR` a replica",
         .0.display()
     )]
     Nothing(PathBuf),
     /// There is one already.
-    #[error("`{}` has an identity in it already: name another folder", .0.display())]
+    #[error("`{}` has an identity already: name another folder", .0.display())]
     Exists(PathBuf),
     /// There is one of another origin.
     #[error(
-        "`{}` is that of a replica of another origin, or of one whose authority was replaced meanwhile: \
-         name another folder, or delete identity.json there to keep only its files",
+        "`{}` belongs to a replica of another origin, or the origin's CA was replaced: name \
+         another folder, or delete identity.json in it to keep only its files",
         .0.display()
     )]
     Another(PathBuf),
     /// Its contents are corrupt.
-    #[error("`{}` is damaged: restore it from a backup, or begin anew", .0.display())]
+    #[error("`{}` is damaged: restore it from a backup, or use a new folder", .0.display())]
     Damaged(PathBuf),
     /// The file cannot be read or written.
-    #[error("`{}` cannot be used{}", path.display(), ways::of_file(source))]
+    #[error("`{}` cannot be used{}", path.display(), remedies::of_file(source))]
     File {
         /// The file.
         path: PathBuf,
@@ -123,7 +123,7 @@ pub enum EnrolError {
 
 impl EnrolError {
     /// The error for the peer.
-    pub fn told(&self) -> NotEnrolled {
+    pub fn to_peer(&self) -> NotEnrolled {
         match self {
             EnrolError::Refused(why) => *why,
             EnrolError::Origin(_) => NotEnrolled::Failed,
@@ -145,10 +145,10 @@ pub enum Peer {
 pub enum NotAdmitted {
     /// The certificate is one of this authority's, but not valid any more: the replica has used a newer one,
     /// or the origin was restored from a backup that does not know it.
-    #[error("the certificate is not one that this origin knows: join again with a new ticket")]
+    #[error("the origin does not know this certificate: join again with a new ticket")]
     Unknown,
     /// Another machine has joined in its place.
-    #[error("another one has joined as replica {}: join again with a ticket of another name", .0.0)]
+    #[error("another machine has joined as replica {}: join again with a ticket of another name", .0.0)]
     Replaced(ReplicaId),
     /// The replica was revoked.
     #[error("replica {} was revoked: join again with a new ticket", .0.0)]

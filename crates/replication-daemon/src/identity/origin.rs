@@ -103,20 +103,21 @@ impl fmt::Debug for OriginIdentity {
 #[derive(Debug, Error)]
 pub enum RotationError {
     /// A replacement is in progress.
-    #[error("the authority is being changed already: `lull origin rotate DIR --finish` ends that")]
+    #[error("the CA is being replaced already: `lull origin rotate DIR --finish` ends that")]
     UnderWay,
     /// There is no replacement in progress.
-    #[error("the authority is not being changed: `lull origin rotate DIR` begins that")]
+    #[error("the CA is not being replaced: `lull origin rotate DIR` begins that")]
     NotBegun,
     /// The replaced session-token key of the last rotation is still accepted.
     #[error(
-        "session tokens of the key before are believed yet: wait for the replicas of which `lull status` \
-         tells that, or revoke them"
+        "session tokens of the old key are still valid: wait for the replicas that `lull status` \
+         lists with old session tokens, or revoke them"
     )]
     Unsettled,
-    /// Replicas that have not renewed their certificates would be shut out.
+    /// Replicas that have not renewed their certificates would be rejected afterwards.
     #[error(
-        "{} would be shut out: wait until they have connected and renewed, or revoke them",
+        "{} would be rejected afterwards: wait until they have connected and renewed their \
+         certificates, or revoke them",
         .0.join(", ")
     )]
     Behind(Vec<String>),
@@ -465,7 +466,7 @@ impl OriginIdentity {
 
     /// Begins to change the authority: replicas get certificates of the new one, and trust it, when they
     /// renew. The old one is still trusted, and the origin still shows a certificate of it. The key of
-    /// session tokens changes likewise: all get the new one, but still make tokens with the old one.
+    /// session tokens changes in the same steps: all get the new one, but still make tokens with the old one.
     ///
     /// # Errors
     /// If a replacement is in progress, the last one is not finished, or the file cannot be written.
@@ -500,7 +501,7 @@ impl OriginIdentity {
     /// [`settle`](OriginIdentity::settle) says when the old one is dropped.
     ///
     /// # Errors
-    /// If replicas would be shut out, no replacement was begun, or the file cannot be written.
+    /// If replicas would be rejected afterwards, no replacement was begun, or the file cannot be written.
     pub fn finish_rotation(&mut self, now: WallTime) -> Result<(), RotationError> {
         self.change(|kept| {
             if kept.authorities.len() < 2 {

@@ -13,7 +13,7 @@ const PREFIX: &str = "lull1";
 const FIXED: usize = 32 + 4 + 32;
 const CHECKSUM: usize = 4;
 /// The longest address: a name of a host and a port.
-const LONGEST_ADDRESS: usize = 300;
+const MAX_ADDRESS_BYTES: usize = 300;
 
 /// Lets one replica join, once. Its holder can become that replica, so it is a secret until it was used.
 #[derive(Clone, PartialEq, Eq)]
@@ -41,11 +41,12 @@ impl fmt::Debug for Ticket {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AddressError {
     /// It does not name a host and a port.
-    #[error("{0:?} does not say where the origin listens: write HOST:PORT")]
+    #[error("{0:?} is not an address: write HOST:PORT")]
     NoPort(String),
     /// A ticket has no room for it.
     #[error(
-        "the address has {0} bytes, and a ticket has room for {LONGEST_ADDRESS}: name the host more shortly"
+        "the address has {0} bytes, and a ticket has room for {MAX_ADDRESS_BYTES}: use a shorter \
+         host name"
     )]
     Long(usize),
 }
@@ -53,7 +54,7 @@ pub enum AddressError {
 /// Checks an address before it is carried to a place where it cannot be corrected. Whether the host exists is
 /// not checked: it may have another name there.
 pub(super) fn check(address: &str) -> Result<(), AddressError> {
-    if address.len() > LONGEST_ADDRESS {
+    if address.len() > MAX_ADDRESS_BYTES {
         return Err(AddressError::Long(address.len()));
     }
     let can_be = |(host, port): (&str, &str)| {
@@ -73,10 +74,10 @@ pub(super) fn check(address: &str) -> Result<(), AddressError> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TicketError {
     /// The text does not have the form of a ticket.
-    #[error("this is no ticket: copy all of it, from `lull1` to the end")]
+    #[error("this is not a ticket: copy all of it, from `lull1` to the end")]
     Malformed,
     /// One of its characters is wrong or missing.
-    #[error("the ticket was copied wrongly: copy all of it, from `lull1` to the end")]
+    #[error("the checksum of the ticket is wrong: copy all of it, from `lull1` to the end")]
     Checksum,
 }
 
@@ -98,7 +99,7 @@ impl FromStr for Ticket {
 
     fn from_str(text: &str) -> Result<Self, TicketError> {
         let digits = text.trim().strip_prefix(PREFIX).ok_or(TicketError::Malformed)?;
-        let longest = 2 * (FIXED + LONGEST_ADDRESS + CHECKSUM);
+        let longest = 2 * (FIXED + MAX_ADDRESS_BYTES + CHECKSUM);
         if digits.len() > longest || !digits.is_ascii() || digits.len() % 2 != 0 {
             return Err(TicketError::Malformed);
         }

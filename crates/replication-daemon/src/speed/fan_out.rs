@@ -16,7 +16,7 @@ use super::offered::{End, Offer, Offered};
 use super::processor::Spent;
 use super::swarm::{Board, Swarm, join};
 use super::times::{Spread, Times, rounded};
-use super::{PATIENCE, Scratch, Settings, SpeedError, knee, origin, raise_files, runtime, tickets};
+use super::{Scratch, Settings, SpeedError, TIMEOUT, knee, origin, raise_files, runtime, tickets};
 use crate::daemon::OriginHandle;
 
 /// Connections of a replica; both ends are in this process.
@@ -146,8 +146,8 @@ fn point(settings: &Settings, replicas: u32, rate: u32) -> Result<Point, SpeedEr
         };
         undelivered += u64::from(at.is_none());
         // A replica may learn of a write before its writer does.
-        let after = |from: Instant| at.map_or(PATIENCE, |(_, last)| last.duration_since(from));
-        decoded.add(at.map_or(PATIENCE, |(acknowledged, _)| after(acknowledged)));
+        let after = |from: Instant| at.map_or(TIMEOUT, |(_, last)| last.duration_since(from));
+        decoded.add(at.map_or(TIMEOUT, |(acknowledged, _)| after(acknowledged)));
         from_due.add(after(made.begun + write.due));
     }
     let late: Times = made.writes.iter().map(|write| write.late()).collect();

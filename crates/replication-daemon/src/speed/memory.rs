@@ -30,9 +30,9 @@ const UNDER_WAY: usize = 256;
 /// By how many commits replicas may be behind: half of the log. Beyond the log they would start over.
 const BEHIND: u64 = 50_000;
 /// How often their progress is checked.
-const LOOK: u64 = 5_000;
+const CHECK_COMMITS: u64 = 5_000;
 /// For how long replicas may make no progress.
-const STILL: Duration = Duration::from_secs(120);
+const MAX_STALL: Duration = Duration::from_secs(120);
 
 /// The size of the run.
 #[derive(Clone, Debug)]
@@ -81,7 +81,7 @@ struct Order {
 
 /// Its report at the end, on its standard output.
 #[derive(Debug, Serialize, Deserialize)]
-struct Told {
+struct SwarmReport {
     decoded: u64,
     bodies: u64,
 }
@@ -110,7 +110,7 @@ pub fn run(settings: &Settings) -> Result<Report, SpeedError> {
     };
     // Read here, so that it includes nothing after the measurement.
     let most_resident_bytes = most_resident()?;
-    let Told { decoded, bodies } = other.end()?;
+    let SwarmReport { decoded, bodies } = other.end()?;
     // Some more may have left since the others were counted.
     let sent = handle.status().pushed;
     let expected = settings.objects * u64::from(settings.replicas);
@@ -142,10 +142,10 @@ async fn write(settings: &Settings, handle: &OriginHandle) -> Result<(), SpeedEr
     let places = Arc::new(Semaphore::new(UNDER_WAY));
     let mut under_way = JoinSet::new();
     for object in 0..settings.objects {
-        if object % LOOK == 0 && object > BEHIND {
+        if object % CHECK_COMMITS == 0 && object > BEHIND {
             wait(handle, &names, object - BEHIND).await?;
         }
-        let place = timeout(STILL, Arc::clone(&places).acquire_owned()).await;
+        let place = timeout(MAX_STALL, Arc::clone(&places).acquire_owned()).await;
         let place = place.map_err(|_| late("the acknowledgement of a write"))?;
         let transaction = write_of(handle, object, object, settings.size)?;
         let handle = handle.clone();
@@ -157,7 +157,7 @@ async fn write(settings: &Settings, handle: &OriginHandle) -> Result<(), SpeedEr
             ended.expect("no write panics")?;
         }
     }
-    while let Some(ended) = timeout(STILL, under_way.join_next())
+    while let Some(ended) = timeout(MAX_STALL, under_way.join_next())
         .await
         .map_err(|_| late("the acknowledgement of a write"))?
     {
@@ -167,12 +167,12 @@ async fn write(settings: &Settings, handle: &OriginHandle) -> Result<(), SpeedEr
 }
 
 async fn wait(handle: &OriginHandle, names: &[String], at: u64) -> Result<(), SpeedError> {
-    let reached = timeout(STILL, handle.wait_for_state(names, Sequence(at))).await;
-    Ok(reached.map_err(|_| late("what was written at all replicas"))??)
+    let reached = timeout(MAX_STALL, handle.wait_for_state(names, Sequence(at))).await;
+    Ok(reached.map_err(|_| late("state at all replicas"))??)
 }
 
 fn late(what: &'static str) -> SpeedError {
-    SpeedError::Late { what, after: STILL }
+    SpeedError::Late { what, after: MAX_STALL }
 }
 
 /// The peak memory of this process, in bytes.
@@ -221,7 +221,7 @@ impl Other {
         input.write_all(&order).map_err(failed)?;
         match other.next()? {
             said if said == READY => Ok(other),
-            said => Err(failed(format!("it said '{said}'"))),
+            said => Err(failed(format!("it printed '{said}'"))),
         }
     }
 
@@ -247,7 +247,7 @@ impl Other {
     }
 
     /// Ends it; returns its counts.
-    fn end(mut self) -> Result<Told, SpeedError> {
+    fn end(mut self) -> Result<SwarmReport, SpeedError> {
         drop(self.child.stdin.take());
         let told = self.next()?;
         serde_json::from_str(&told).map_err(failed)
@@ -298,7 +298,7 @@ pub fn replicas(
         }
     });
     followed?;
-    let told = Told { decoded: board.decoded(), bodies: board.bodies() };
+    let told = SwarmReport { decoded: board.decoded(), bodies: board.bodies() };
     let told = serde_json::to_string(&told).map_err(failed)?;
     writeln!(output, "{told}").and_then(|()| output.flush()).map_err(failed)
 }

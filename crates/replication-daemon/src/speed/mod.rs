@@ -11,7 +11,7 @@
 //!
 //! Replicas of `fan_out` and `memory` implement only the protocol: `swarm`. A time counts from when an
 //! operation was due (no coordinated omission). An operation that is not finished by the end counts as
-//! [`PATIENCE`].
+//! [`TIMEOUT`].
 
 pub mod fan_out;
 pub mod memory;
@@ -93,7 +93,7 @@ pub fn file_system(folder: &FilePath) -> io::Result<Option<String>> {
 }
 
 /// How long unfinished operations are awaited after the last one was due.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a ticket is valid.
 const TICKET: Duration = Duration::from_secs(3_600);
 /// Descriptors of a process in addition to its connections.
@@ -130,8 +130,8 @@ pub enum SpeedError {
         why: LinkError,
     },
     /// The origin has sent a replica another message than the expected one.
-    #[error("replica {replica} was told {told}")]
-    Told {
+    #[error("replica {replica} got {told}")]
+    SwarmReport {
         /// Its number.
         replica: u32,
         /// The message.
@@ -151,7 +151,7 @@ pub enum SpeedError {
         limit: u64,
     },
     /// An expected event did not occur.
-    #[error("{what} did not come within {} s: the machine is too slow for that many", .after.as_secs())]
+    #[error("no {what} within {} s: the machine is too slow for that many", .after.as_secs())]
     Late {
         /// The operation.
         what: &'static str,
@@ -159,7 +159,7 @@ pub enum SpeedError {
         after: Duration,
     },
     /// Counts that must be equal differ.
-    #[error("what was counted does not add up: {0}")]
+    #[error("the counts are inconsistent: {0}")]
     Sums(String),
     /// The process of the replicas has failed.
     #[error("the process of the replicas has failed: {0}")]
@@ -173,7 +173,7 @@ pub enum SpeedError {
         source: io::Error,
     },
     /// The system gives no threads, or does not report their usage.
-    #[error("the system gives no threads, or does not tell what they took")]
+    #[error("the system gives no threads, or does not report their processor time")]
     System(#[source] io::Error),
 }
 

@@ -7,7 +7,7 @@ use lull_replication::types::Sequence;
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout_at};
 
-use super::{PATIENCE, SpeedError, write_of};
+use super::{SpeedError, TIMEOUT, write_of};
 use crate::daemon::{OriginHandle, WriteError};
 
 /// Time before the first write is due, so that all writers have started.
@@ -52,7 +52,7 @@ impl Write {
     pub(super) fn time(&self) -> Duration {
         match self.end {
             End::Acknowledged(_, at) => at.saturating_sub(self.due),
-            End::Refused | End::Unanswered => PATIENCE,
+            End::Refused | End::Unanswered => TIMEOUT,
         }
     }
 
@@ -128,7 +128,7 @@ impl Offer {
                 writes[place] = write?;
             }
         }
-        let limit = begun + self.length + PATIENCE;
+        let limit = begun + self.length + TIMEOUT;
         while let Ok(Some(ended)) = timeout_at(limit.into(), under_way.join_next()).await {
             let (place, write) = ended.expect("no write panics");
             writes[place] = write?;
@@ -164,7 +164,7 @@ mod tests {
         let answered = of(End::Acknowledged(Sequence(1), Duration::from_secs(4)));
         assert_eq!((answered.time(), answered.late()), (Duration::from_secs(3), due));
         for end in [End::Refused, End::Unanswered] {
-            assert_eq!(of(end).time(), PATIENCE);
+            assert_eq!(of(end).time(), TIMEOUT);
         }
     }
 

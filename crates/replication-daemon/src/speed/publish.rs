@@ -25,7 +25,7 @@ use super::{SpeedError, clock, name_of, origin, runtime, tickets};
 use crate::daemon::{
     OriginDaemon, OriginOptions, ReplicaDaemon, ReplicaHandle, ReplicaOptions, join,
 };
-use crate::http::OriginFace;
+use crate::http::OriginHttp;
 use crate::http::client::Client;
 
 /// Files in a folder.
@@ -155,7 +155,7 @@ impl Site {
     async fn publish(&self, source: &FilePath, into: &Path) -> Result<(), SpeedError> {
         let folder = self.folder.join("origin");
         let failed = |source| SpeedError::File { path: folder.clone(), source };
-        let face = OriginFace::open_local(&folder, self.origin.handle(), None).map_err(failed)?;
+        let face = OriginHttp::open_local(&folder, self.origin.handle(), None).map_err(failed)?;
         let client = Client::new(&folder);
         let published = client.publish(source, Some(into), false).await;
         let published = published.map_err(|error| SpeedError::Sums(error.to_string()))?;

@@ -25,14 +25,14 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 use tokio_rustls::client::TlsStream;
 
-use super::{PATIENCE, SpeedError, clock, name_of};
-use crate::daemon::{Incoming, LinkError, Outgoing, dial, enrol, today};
+use super::{SpeedError, TIMEOUT, clock, name_of};
+use crate::daemon::{Incoming, LinkError, Outgoing, certificate_time, dial, enrol};
 use crate::identity::{ReplicaIdentity, Ticket};
 
 /// How many enrol or connect at a time: an origin has places for 64 connections without a known channel.
 const TOGETHER: usize = 16;
 /// Commits after which a replica acknowledges although more has come.
-const MOST: u64 = 256;
+const MAX_UNACKNOWLEDGED: u64 = 256;
 
 type Reading = ReadHalf<TlsStream<TcpStream>>;
 type Writing = WriteHalf<TlsStream<TcpStream>>;
@@ -172,7 +172,7 @@ impl Swarm {
         }
     }
 
-    /// Waits until this many commits were decoded, counted once for each replica. Returns false [`PATIENCE`]
+    /// Waits until this many commits were decoded, counted once for each replica. Returns false [`TIMEOUT`]
     /// after the last commit.
     pub(super) async fn wait(&mut self, board: &Board, decoded: u64) -> Result<bool, SpeedError> {
         const PAUSE: Duration = Duration::from_millis(2);
@@ -185,7 +185,7 @@ impl Swarm {
             }
             if now > before {
                 (before, since) = (now, Instant::now());
-            } else if since.elapsed() > PATIENCE {
+            } else if since.elapsed() > TIMEOUT {
                 return Ok(false);
             }
             sleep(PAUSE).await;
@@ -216,7 +216,7 @@ impl Connected {
     async fn open(identity: &ReplicaIdentity, from: Position) -> Result<Self, LinkError> {
         let clock = clock();
         let connect = |channel| {
-            let how = identity.connect(today(&clock));
+            let how = identity.connect(certificate_time(&clock));
             async move { dial(identity.address(), how?, channel).await }
         };
         let (read, write) = split(connect(Channel::Control).await?);
@@ -282,16 +282,16 @@ impl Control {
                 _ = reports.tick() => {
                     self.say(ToOrigin::Report(report())).await.map_err(failed)?;
                 }
-                () = ready(()), if waiting >= MOST => {
+                () = ready(()), if waiting >= MAX_UNACKNOWLEDGED => {
                     self.acknowledge().await.map_err(failed)?;
                 }
-                frame = self.incoming.next() => self.hear(frame.map_err(failed)?, board)?,
+                frame = self.incoming.next() => self.receive_frames(frame.map_err(failed)?, board)?,
                 () = ready(()), if waiting > 0 => self.acknowledge().await.map_err(failed)?,
             }
         }
     }
 
-    fn hear(&mut self, frame: Frame<ToReplica>, board: &Board) -> Result<(), SpeedError> {
+    fn receive_frames(&mut self, frame: Frame<ToReplica>, board: &Board) -> Result<(), SpeedError> {
         let told = match frame.message {
             ToReplica::Invalidation { sequence, more, .. } if sequence == self.heard.next() => {
                 if !more {
@@ -304,12 +304,12 @@ impl Control {
             ToReplica::Invalidation { sequence, .. } => {
                 format!("{sequence} behind {}", self.heard)
             }
-            ToReplica::Welcome { .. } => "to begin anew".to_owned(),
+            ToReplica::Welcome { .. } => "to start over".to_owned(),
             ToReplica::Refused(why) => why.to_string(),
-            ToReplica::Tree { .. } => "of a tree that it has not asked for".to_owned(),
-            ToReplica::Withdrawn(_) => "of a body that it has not asked for".to_owned(),
+            ToReplica::Tree { .. } => "a part of a tree that it has not requested".to_owned(),
+            ToReplica::Withdrawn(_) => "a part of a body that it has not requested".to_owned(),
         };
-        Err(SpeedError::Told { replica: self.replica, told })
+        Err(SpeedError::SwarmReport { replica: self.replica, told })
     }
 
     async fn acknowledge(&mut self) -> Result<(), LinkError> {

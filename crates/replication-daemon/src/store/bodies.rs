@@ -68,7 +68,7 @@ pub struct Bodies {
 
 /// Memory for all incoming bodies until they are stored, in bytes. More is written to the disk as it arrives,
 /// except for bodies of the database, which stay in memory.
-const MOST_IN_MEMORY: u64 = 64 << 20;
+const MAX_IN_MEMORY: u64 = 64 << 20;
 
 /// Bytes of memory that are left.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Bodies {
 
     /// Bodies in another object store than a local folder.
     pub fn over(objects: Arc<dyn ObjectStore>, inline: Bytes) -> Self {
-        let budget = Arc::new(Budget(AtomicU64::new(MOST_IN_MEMORY)));
+        let budget = Arc::new(Budget(AtomicU64::new(MAX_IN_MEMORY)));
         let (staged, reserve) = Default::default();
         Bodies { objects, staged, inline, budget, reserve, attached: None }
     }

@@ -3,7 +3,7 @@
 use lull_replication::types::Digest;
 use object_store::path::Path as Name;
 
-/// The name under which a large body lies in its folder or bucket.
+/// The name of a large body in its folder or bucket.
 pub fn name_of(digest: &Digest) -> Name {
     let digits = digest.to_string();
     // 256 folders, so that none becomes too large for searches and syncs.

@@ -194,7 +194,7 @@ impl<S: State> Store<S> {
     /// Opens a store on any backend of the database. A new life begins, with a number from `now`.
     ///
     /// # Errors
-    /// If it is no such store or is damaged, and failures of the backend.
+    /// If it is another store or damaged, and failures of the backend.
     pub fn open_with(open: Opener, bodies: Bodies, now: WallTime) -> Result<Opened<S>, StoreError> {
         let database = open()?;
         Self::begin(open, database, bodies, now)

@@ -115,7 +115,7 @@ impl Shared {
         work(database.as_ref().ok_or(StoreError::Stopped)?)
     }
 
-    /// The store has failed for good.
+    /// The store has failed permanently.
     pub(super) fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }

@@ -45,7 +45,7 @@ use lull_replication::BodyEffect;
 use lull_replication::types::{Digest, DiskFull, Payload};
 use thiserror::Error;
 
-use crate::ways;
+use crate::remedies;
 
 pub use bodies::{Bodies, Body, Staged, Stager};
 pub use body_name::name_of;
@@ -102,7 +102,7 @@ impl<S> From<BodyEffect<Body>> for Job<S> {
 pub enum Done {
     /// The step, or there was no space and nothing of it was done.
     Step(Result<(), DiskFull>),
-    /// The body, likewise.
+    /// The same for the body.
     Stored(Digest, Result<(), DiskFull>),
     /// The body is deleted. (A crash may restore it; then the next start deletes it again.)
     Dropped(Digest),
@@ -113,13 +113,13 @@ pub enum Done {
 pub enum StoreError {
     /// There is no store in the folder.
     #[error(
-        "`{}` has no store in it: `lull origin init DIR` makes an origin, `lull replica join TICKET DIR` a \
-         replica",
+        "`{}` has no store: `lull origin init DIR` makes an origin, `lull replica join TICKET \
+         DIR` a replica",
         .0.display()
     )]
     Nothing(PathBuf),
     /// There is one already.
-    #[error("`{}` has a store in it already: name another folder", .0.display())]
+    #[error("`{}` has a store already: name another folder", .0.display())]
     Exists(PathBuf),
     /// Another process has it open.
     #[error("the store is in use by another process: it runs already")]
@@ -133,25 +133,31 @@ pub enum StoreError {
         expected: String,
     },
     /// There is no room for a new one.
-    #[error("the disk is full: make room first")]
+    #[error("the disk is full: free space first")]
     Full,
     /// Its contents are inconsistent.
-    #[error(
-        "the store is damaged: {0} is not what it was. Restore it from a backup, or begin with an \
-         empty folder"
-    )]
+    #[error("the store is damaged ({0}): restore it from a backup, or use an empty folder")]
     Damaged(String),
     /// The step may be durable or not.
-    #[error("the disk failed within a step: start again from what is on it")]
+    #[error(
+        "the disk failed during a write: start again; the store continues from its last \
+             durable state"
+    )]
     Unsure,
     /// The database failed.
-    #[error("the database of the store failed: start again from what is on the disk")]
+    #[error(
+        "the database of the store failed: start again; the store continues from its last \
+             durable state"
+    )]
     Database(#[from] redb::Error),
     /// A file with a body failed.
-    #[error("the folder of bodies failed: start again from what is on the disk")]
+    #[error(
+        "the folder of bodies failed: start again; the store continues from its last durable \
+             state"
+    )]
     Bodies(#[from] object_store::Error),
     /// The folder cannot be used.
-    #[error("`{}` cannot be used{}", path.display(), ways::of_file(source))]
+    #[error("`{}` cannot be used{}", path.display(), remedies::of_file(source))]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -165,7 +171,10 @@ pub enum StoreError {
     #[error("{0}: Lull tries again by itself")]
     Away(String),
     /// The worker has ended.
-    #[error("the store has stopped after a failure: start again from what is on the disk")]
+    #[error(
+        "the store has stopped after a failure: start again; it continues from its last \
+             durable state"
+    )]
     Stopped,
 }
 

@@ -14,7 +14,7 @@ const TOGETHER: usize = 1_024;
 /// Runs the jobs of a store on separate threads, and reports each result.
 ///
 /// All waiting steps and small bodies go into one transaction, so a slower disk makes more durable at once.
-/// The result of one job says nothing about others: a large body may be done after a step that was requested
+/// The result of one job does not depend on others: a large body may be done after a step that was requested
 /// later. That suits the state machines, which request a step when its bodies are done.
 #[derive(Debug)]
 pub struct Worker<T> {

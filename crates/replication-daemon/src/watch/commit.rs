@@ -17,7 +17,7 @@ use crate::store::Body;
 /// The maximum number of bytes of new bodies in one transaction: some of them are in memory until it is
 /// written. Bodies that are stored already, as for renamed files, are not counted. Changes of one rename are
 /// not split: larger ones are stored beforehand.
-pub(super) const MOST_BYTES: u64 = 64 << 20;
+pub(super) const MAX_BYTES: u64 = 64 << 20;
 
 impl Watcher {
     pub(super) fn commit(
@@ -43,10 +43,10 @@ impl Watcher {
         // in the store before it is written.
         new.sort_by_key(|(path, _)| !moved.contains(path));
         let of_moved = new.iter().filter(|(path, _)| moved.contains(path));
-        let holds = of_moved.map(|(_, content)| content.size.0).sum::<u64>() > MOST_BYTES;
+        let holds = of_moved.map(|(_, content)| content.size.0).sum::<u64>() > MAX_BYTES;
         for (path, content) in new {
             let is_moved = moved.contains(&path);
-            if !is_moved && bytes + content.size.0 > MOST_BYTES && !writes.is_empty() {
+            if !is_moved && bytes + content.size.0 > MAX_BYTES && !writes.is_empty() {
                 bytes = 0;
                 self.write(batch, core::mem::take(&mut writes))?;
             }

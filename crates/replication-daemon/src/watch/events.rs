@@ -17,16 +17,16 @@ use nix::sys::inotify::{
     AddWatchFlags as Flags, InitFlags, Inotify, InotifyEvent, WatchDescriptor,
 };
 
-use super::plan::Happened;
+use super::plan::FileEvent;
 use super::seen::Name;
 
 /// Batches read at once; then other work gets its turn.
 const BATCHES: usize = 256;
 /// Events kept here until they are handled, at most. If there are more, everything is compared instead.
-const MOST_PENDING: usize = 1_000_000;
+const MAX_PENDING: usize = 1_000_000;
 
 /// Names kept after they were removed, at most; up to twice as many for a short time.
-const MOST_REMOVED: usize = 10_000;
+const MAX_REMOVED: usize = 10_000;
 
 /// Names that were removed, or that another file has taken over. A program that opened the file by such a
 /// name still writes it, and the kernel reports the removed name. The file's other names are not reported.
@@ -40,7 +40,7 @@ struct Removed {
 
 impl Removed {
     fn insert(&mut self, folder: WatchDescriptor, name: &OsString) {
-        if self.recent.len() >= MOST_REMOVED {
+        if self.recent.len() >= MAX_REMOVED {
             self.older = core::mem::take(&mut self.recent);
         }
         self.recent.insert((folder, name.clone()));
@@ -155,13 +155,13 @@ impl Events {
     }
 
     /// The events since the last call.
-    pub(super) fn read(&mut self) -> io::Result<Result<Vec<Happened>, Gone>> {
+    pub(super) fn read(&mut self) -> io::Result<Result<Vec<FileEvent>, Gone>> {
         self.take()?;
         self.written.clear();
         let mut all = Vec::new();
         for event in core::mem::take(&mut self.pending) {
-            if self.is_stray_write(&event) && all.last() != Some(&Happened::Stray) {
-                all.push(Happened::Stray);
+            if self.is_stray_write(&event) && all.last() != Some(&FileEvent::Stray) {
+                all.push(FileEvent::Stray);
             }
             match self.happened(event) {
                 // Each write sends one.
@@ -198,7 +198,7 @@ impl Events {
         } else {
             self.written.remove(&file);
         }
-        if self.pending.len() >= MOST_PENDING {
+        if self.pending.len() >= MAX_PENDING {
             self.pending.clear();
             self.written.clear();
             let mask = Flags::IN_Q_OVERFLOW;
@@ -237,10 +237,10 @@ impl Events {
         }
     }
 
-    fn happened(&self, event: InotifyEvent) -> Result<Option<Happened>, Gone> {
+    fn happened(&self, event: InotifyEvent) -> Result<Option<FileEvent>, Gone> {
         let InotifyEvent { wd, mask, cookie, name } = event;
         if mask.contains(Flags::IN_Q_OVERFLOW) {
-            return Ok(Some(Happened::Lost));
+            return Ok(Some(FileEvent::Lost));
         }
         // A watch that was ended meanwhile.
         let Some(folder) = self.names.get(&wd) else { return Ok(None) };
@@ -255,17 +255,17 @@ impl Events {
         let is_created = mask.contains(Flags::IN_CREATE);
         let is_whole = || is_created && self.is_complete(&name);
         Ok(if mask.contains(Flags::IN_MOVED_FROM) {
-            Some(Happened::Left(name, cookie))
+            Some(FileEvent::Left(name, cookie))
         } else if mask.contains(Flags::IN_MOVED_TO) {
-            Some(Happened::Came(name, cookie))
+            Some(FileEvent::Came(name, cookie))
         } else if mask.intersects(whole) || is_whole() {
-            Some(Happened::Changed(name))
+            Some(FileEvent::Changed(name))
         } else if mask.contains(Flags::IN_ATTRIB) {
-            Some(Happened::Touched(name))
+            Some(FileEvent::Touched(name))
         } else if is_created || mask.contains(Flags::IN_MODIFY) {
             // By `truncate(2)`, or by a program that has it open. A file without a name gets one
             // (`O_TMPFILE`) with the event of a new file, too.
-            Some(Happened::Written(name))
+            Some(FileEvent::Written(name))
         } else {
             None
         })
@@ -294,12 +294,12 @@ mod tests {
         (folder, events)
     }
 
-    fn changed(name: &str) -> Happened {
-        Happened::Changed(name.into())
+    fn changed(name: &str) -> FileEvent {
+        FileEvent::Changed(name.into())
     }
 
-    fn written(name: &str) -> Happened {
-        Happened::Written(name.into())
+    fn written(name: &str) -> FileEvent {
+        FileEvent::Written(name.into())
     }
 
     #[test]
@@ -324,7 +324,7 @@ mod tests {
         let truncated = nix::unistd::truncate(&path("a"), 0);
         assert_eq!((truncated, told()), (Ok(()), vec![written("a")]), "nothing is closed");
         fs::set_permissions(path("a"), fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(told(), [Happened::Touched("a".into())]);
+        assert_eq!(told(), [FileEvent::Touched("a".into())]);
         fs::remove_file(path("c")).unwrap();
         assert_eq!(told(), [changed("c")]);
         // Two files in turn: the kernel merges equal events in sequence, unless another one came between.
@@ -354,7 +354,7 @@ mod tests {
         events.read().unwrap().unwrap();
         fs::rename(path("old"), path("new")).unwrap();
         let told = events.read().unwrap().unwrap();
-        let [Happened::Left(from, one), Happened::Came(to, other)] = &told[..] else {
+        let [FileEvent::Left(from, one), FileEvent::Came(to, other)] = &told[..] else {
             panic!("{told:?}");
         };
         assert_eq!((from, to, one), (&"old".into(), &"new".into(), other));
@@ -401,7 +401,7 @@ mod tests {
                 more => told.extend(more),
             }
         }
-        assert_eq!(told.last(), Some(&Happened::Lost));
+        assert_eq!(told.last(), Some(&FileEvent::Lost));
     }
 
     #[test]

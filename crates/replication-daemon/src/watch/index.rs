@@ -50,18 +50,18 @@ pub(super) struct Index {
 impl Index {
     /// A file was closed, or has come: it must be read, with any fingerprint.
     pub(super) fn closed(&mut self, name: &Name) {
-        self.doubt(name);
+        self.require_read(name);
         self.closed.insert(name.clone());
     }
 
     /// A program is writing this file.
     pub(super) fn written(&mut self, name: &Name) {
-        self.doubt(name);
+        self.require_read(name);
         self.closed.remove(name);
     }
 
     /// The file at this name must be read, with any fingerprint.
-    pub(super) fn doubt(&mut self, name: &Name) {
+    pub(super) fn require_read(&mut self, name: &Name) {
         let known = self.files.get_mut(bytes_of(name));
         if let Some(known) = known {
             known.is_doubtful = true;
@@ -153,7 +153,7 @@ impl Index {
         }
         found.retain(|name, _| !is_in(names, name));
         for name in found.keys() {
-            self.doubt(name);
+            self.require_read(name);
         }
         found
     }

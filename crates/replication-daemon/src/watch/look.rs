@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use blake3::Hasher;
 use lull_cc::Bytes;
 use lull_replication::path::{Path, PathError};
-use lull_replication::types::{Content, Digest, LARGEST_BODY};
+use lull_replication::types::{Content, Digest, MAX_BODY_BYTES};
 use nix::errno::Errno;
 
 use super::events::Events;
 use super::index::Index;
-use super::seen::{Depth, Name, Names, Odd, Seen, bytes_of};
+use super::seen::{Depth, Name, Names, Seen, SkippedEntry, bytes_of};
 use crate::daemon::{Clock, MachineClock};
 use crate::source::{self, Fingerprint, Snapshot};
 
@@ -77,7 +77,7 @@ impl Look<'_> {
         let path = match Path::from_bytes(bytes_of(&name)) {
             Ok(path) => path,
             Err(why) => {
-                seen.odd.insert(name, Odd::Name(why));
+                seen.odd.insert(name, SkippedEntry::Name(why));
                 return Ok(());
             }
         };
@@ -86,7 +86,7 @@ impl Look<'_> {
         } else if kind.is_symlink() {
             self.link(name, path, &metadata, seen);
         } else {
-            seen.odd.insert(name, Odd::Kind);
+            seen.odd.insert(name, SkippedEntry::Kind);
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ impl Look<'_> {
             }
             Err(PathError::Empty) => true,
             Err(why) => {
-                seen.odd.insert(name.clone(), Odd::Name(why));
+                seen.odd.insert(name.clone(), SkippedEntry::Name(why));
                 false
             }
         }
@@ -115,7 +115,7 @@ impl Look<'_> {
             Err(error) if is_absent(&error) => self.events.forget(&name),
             // The kernel watches no more of them, but their contents can be scanned.
             Err(error) if error.raw_os_error() == Some(Errno::ENOSPC as i32) => {
-                seen.odd.insert(name.clone(), Odd::Unwatched);
+                seen.odd.insert(name.clone(), SkippedEntry::Unwatched);
                 seen.blind.insert(name.clone());
                 match self.names(&name) {
                     Ok(names) => rest.extend(names),
@@ -180,8 +180,8 @@ impl Look<'_> {
             Ok(())
         };
         match opened.and_then(|file| source::read(file, take)) {
-            Ok(Some(Snapshot { size, .. })) if size > LARGEST_BODY.0 => {
-                seen.odd.insert(name, Odd::Large);
+            Ok(Some(Snapshot { size, .. })) if size > MAX_BODY_BYTES.0 => {
+                seen.odd.insert(name, SkippedEntry::Large);
             }
             Ok(Some(Snapshot { size, metadata, fingerprint, names })) => {
                 let digest = Digest(*hasher.finalize().as_bytes());
@@ -210,7 +210,7 @@ fn is_absent(error: &io::Error) -> bool {
 
 /// An unreadable entry keeps its committed content.
 fn unreadable(name: Name, error: &io::Error, seen: &mut Seen) {
-    seen.odd.insert(name.clone(), Odd::Unreadable(error.to_string()));
+    seen.odd.insert(name.clone(), SkippedEntry::Unreadable(error.to_string()));
     seen.hidden.insert(name);
 }
 
@@ -219,7 +219,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::watch::plan::Happened;
+    use crate::watch::plan::FileEvent;
 
     /// The files of a full scan, and those that events report.
     fn all(root: &FilePath, events: &mut Events) -> BTreeSet<String> {
@@ -229,7 +229,7 @@ mod tests {
         let seen = Look { root, events, index, stop: &stop }.at(&names).unwrap();
         let mut found: BTreeSet<_> = seen.files.keys().map(Path::to_string).collect();
         for happened in events.read().unwrap().unwrap() {
-            if let Happened::Changed(name) = happened {
+            if let FileEvent::Changed(name) = happened {
                 found.insert(name.display().to_string());
             }
         }

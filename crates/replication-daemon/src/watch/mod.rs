@@ -56,7 +56,7 @@ use compare::Comparison;
 use events::{Events, Gone};
 use index::Index;
 use look::{Look, Stopped};
-use plan::{Happened, MORE_LOOKS, Plan, Quiet};
+use plan::{FileEvent, MAX_EXTENSIONS, Plan, Quiet};
 use repair::Stray;
 use seen::{Changes, Depth, Name, Names, Seen, add, bytes_of, name_of, simplify};
 
@@ -64,7 +64,7 @@ use seen::{Changes, Depth, Name, Names, Seen, add, bytes_of, name_of, simplify};
 #[derive(Debug, Error)]
 pub enum WatchError {
     /// There is no such folder.
-    #[error("`{}` is no folder that can be read: name one", path.display())]
+    #[error("`{}` is not a readable folder: name one", path.display())]
     NoFolder {
         /// Its path.
         path: PathBuf,
@@ -72,7 +72,7 @@ pub enum WatchError {
         source: io::Error,
     },
     /// The origin would publish itself.
-    #[error("`{}` and the origin's own folder lie one in the other: move one of them", .0.display())]
+    #[error("`{}` and the origin's own folder contain each other: move one of them", .0.display())]
     Own(PathBuf),
     /// The kernel gives no events.
     #[error("the kernel gives no events: raise fs.inotify.max_user_instances")]
@@ -98,7 +98,7 @@ impl Default for WatchOptions {
 #[derive(Debug, Error)]
 pub enum WatchEvent {
     /// Its contents are committed.
-    #[error("what is in {} is published, and what is written there from now on", .0.display())]
+    #[error("the files in {} are published, and so are later changes", .0.display())]
     Watching(PathBuf),
     /// An entry is not published.
     #[error("`{}`: {why}", path.display().to_string().escape_debug())]
@@ -109,24 +109,23 @@ pub enum WatchEvent {
         why: String,
     },
     /// Events were lost.
-    #[error("more was written than the kernel tells of at once: the whole folder is compared")]
+    #[error("the queue of file events overflowed: the whole folder is compared")]
     Lost,
     /// A comparison has found changes without an event.
-    #[error(
-        "{0} files differed from what is published, and no event told of them: they are published now"
-    )]
+    #[error("{0} files had changed without an event: they are published now")]
     Repaired(usize),
     /// The path is empty.
     #[error(
-        "`{}` has no files, so nothing is deleted for that: is its disk mounted? If it is meant, say \
-         `lull publish FOLDER --origin DIR --delete-all`", .0.display()
+        "`{}` has no files, so nothing is deleted: check that its disk is mounted. To delete all \
+         files, run `lull publish FOLDER --origin DIR --delete-all`", .0.display()
     )]
     Empty(PathBuf),
     /// The origin does not accept it now.
-    #[error("what was written waits, and is tried again each second: {0}")]
+    #[error("changes are not published, and retried each second: {0}")]
     Waits(String),
     /// The folder no longer exists.
-    #[error("`{}` is gone, and nothing is deleted for that: start again when it is there", .0.display())]
+    #[error("`{}` does not exist any more, and nothing is deleted: restart the origin when the \
+             folder exists again", .0.display())]
     Gone(PathBuf),
     /// The kernel has failed.
     #[error("no events come any more: start again: {0}")]
@@ -226,7 +225,7 @@ struct Watcher {
     runtime: Runtime,
     events: Events,
     /// Kernel events that the plan does not know so far.
-    heard: Vec<Happened>,
+    heard: Vec<FileEvent>,
     plan: Plan,
     index: Index,
     /// The running comparison; when it continues, or the next one begins.
@@ -320,10 +319,10 @@ impl Watcher {
 
     fn go_on(&mut self) -> Result<(), Ended> {
         // The first scan covers everything.
-        self.plan.handle(MachineClock.read().local, Happened::Lost);
+        self.plan.handle(MachineClock.read().local, FileEvent::Lost);
         let mut begun = false;
         while !self.stop.load(Ordering::Relaxed) {
-            let now = self.plan_heard()?;
+            let now = self.plan_events()?;
             if let Some(names) = self.plan.take(now) {
                 let before = Instant::now();
                 self.work(names)?;
@@ -332,7 +331,7 @@ impl Watcher {
                 if !core::mem::replace(&mut begun, true) {
                     (self.tell)(WatchEvent::Watching(self.root.clone()));
                     self.next_slice = now.plus(self.compare);
-                    self.hasten(now);
+                    self.advance_comparison(now);
                 }
             } else if begun && self.next_slice <= now {
                 self.compare()?;
@@ -344,8 +343,8 @@ impl Watcher {
     }
 
     /// Passes the kernel's events so far to the plan.
-    fn plan_heard(&mut self) -> Result<LocalTime, Ended> {
-        self.hear()?;
+    fn plan_events(&mut self) -> Result<LocalTime, Ended> {
+        self.read_events()?;
         let now = MachineClock.read().local;
         for happened in self.heard.drain(..) {
             self.plan.handle(now, happened);
@@ -354,21 +353,24 @@ impl Watcher {
     }
 
     /// Reads the kernel's events so far.
-    fn hear(&mut self) -> Result<(), Ended> {
+    fn read_events(&mut self) -> Result<(), Ended> {
         let all = self.events.read().map_err(Ended::Failed)?;
         let all = all.map_err(|Gone| Ended::Gone)?;
-        for _ in all.iter().filter(|happened| **happened == Happened::Lost) {
+        for _ in all.iter().filter(|happened| **happened == FileEvent::Lost) {
             (self.tell)(WatchEvent::Lost);
         }
         for happened in &all {
             match happened {
-                Happened::Written(name) => self.index.written(name),
-                Happened::Changed(name) | Happened::Came(name, _) => self.index.closed(name),
+                FileEvent::Written(name) => self.index.written(name),
+                FileEvent::Changed(name) | FileEvent::Came(name, _) => self.index.closed(name),
                 // These change the fingerprint.
-                Happened::Touched(_) | Happened::Left(..) | Happened::Stray | Happened::Lost => {}
+                FileEvent::Touched(_)
+                | FileEvent::Left(..)
+                | FileEvent::Stray
+                | FileEvent::Lost => {}
             }
         }
-        if all.contains(&Happened::Stray) {
+        if all.contains(&FileEvent::Stray) {
             self.stray();
         }
         self.heard.extend(all);
@@ -396,7 +398,7 @@ impl Watcher {
     fn work(&mut self, mut names: Names) -> Result<usize, Ended> {
         let seen = self.look(&mut names)?;
         let held = HeldBodies::new(self.origin.clone());
-        let mut batch = Batch { names, seen, looks: MORE_LOOKS, endless: false, held };
+        let mut batch = Batch { names, seen, looks: MAX_EXTENSIONS, endless: false, held };
         loop {
             while self.grows(&mut batch)? {}
             let Some((changes, moved)) = self.decide(&mut batch) else { return Ok(0) };
@@ -445,9 +447,9 @@ impl Watcher {
 
     /// Whether events during the scan were added to it. Otherwise they are left for the next scan.
     fn grows(&mut self, batch: &mut Batch) -> Result<bool, Ended> {
-        self.hear()?;
+        self.read_events()?;
         let (there, _) = self.origin.objects_at(
-            self.heard.iter().filter_map(Happened::name).map(|name| (bytes_of(name), true)),
+            self.heard.iter().filter_map(FileEvent::name).map(|name| (bytes_of(name), true)),
         );
         if !self.plan.concerns(&self.heard, &batch.names, &batch.seen, &there) {
             return Ok(false);
@@ -481,7 +483,7 @@ impl Watcher {
             (self.tell)(WatchEvent::Skipped { path, why });
         }
         for name in seen.behind(names, &committed) {
-            self.plan.handle(now, Happened::Written(name));
+            self.plan.handle(now, FileEvent::Written(name));
         }
         if self.plan.put_off(now, names, &seen.restless) {
             return None;
@@ -497,7 +499,7 @@ impl Watcher {
             self.full = folder;
         } else if gone && self.full.is_some() && folder != self.full {
             // Another folder has its name, perhaps because the disk is no longer mounted.
-            self.plan.handle(now, Happened::Lost);
+            self.plan.handle(now, FileEvent::Lost);
             return None;
         }
         if batch.endless {

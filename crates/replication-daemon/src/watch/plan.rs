@@ -2,15 +2,15 @@
 //! time come in, names to scan and changes go out.
 //!
 //! ```text
-//!              event              nothing happens for SETTLE, or LONGEST is over
+//!              event              nothing happens for SETTLE, or MAX_SETTLE is over
 //!   (quiet) ──────────▶ (gathers) ───────────────────────────────────────────────▶ names to be looked at
 //!      ▲                  │    ▲                                                        │
-//!      └──────────────────┼────┘ what was not at rest is looked at again, after AGAIN   │
+//!      └──────────────────┼────┘ what was not at rest is looked at again, after FIRST_RETRY_PAUSE   │
 //!                         └◀────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! A written file is scanned when it is closed. If it stays open, it is scanned when nothing was written for
-//! [`Quiet`], or every [`LONGEST_OPEN`].
+//! [`Quiet`], or every [`MAX_OPEN`].
 //!
 //! An event says only that something happened to a name. The new tree is what a scan finds at and below that
 //! name. So the number and the order of events do not matter, and a full scan makes up for lost ones. All
@@ -26,25 +26,26 @@ use lull_replication::time::LocalTime;
 use lull_replication::types::Version;
 
 use super::seen::{
-    Changes, Depth, Name, Names, Odd, Seen, add, bytes_of, covers, is_in, meets, name_of, simplify,
+    Changes, Depth, Name, Names, Seen, SkippedEntry, add, bytes_of, covers, is_in, meets, name_of,
+    simplify,
 };
 
 /// Events are handled after a pause of this length without a new one.
 const SETTLE: Duration = Duration::from_millis(50);
 /// Or this long after the first event, if they do not stop.
-const LONGEST: Duration = Duration::from_secs(1);
+const MAX_SETTLE: Duration = Duration::from_secs(1);
 /// A file that was still being written is scanned again after this time, which doubles each time up to
-/// [`LATEST_AGAIN`].
-const AGAIN: Duration = Duration::from_secs(1);
-const LATEST_AGAIN: Duration = Duration::from_secs(8);
+/// [`MAX_RETRY_PAUSE`].
+const FIRST_RETRY_PAUSE: Duration = Duration::from_secs(1);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(8);
 /// A file that is open and never quiet is scanned this long after the first write.
-const LONGEST_OPEN: Duration = Duration::from_secs(60);
+const MAX_OPEN: Duration = Duration::from_secs(60);
 /// Scans of files that stay open take one part in this many of the time.
 const SHARE: u32 = 10;
 /// How often a scan is postponed for a moved file that is still being written.
 pub(super) const PUT_OFF: u32 = 5;
 /// How often events during a scan may extend it.
-pub(super) const MORE_LOOKS: u32 = 10;
+pub(super) const MAX_EXTENSIONS: u32 = 10;
 /// Folders without events, because the kernel permits no more, after this time.
 const BLIND: Duration = Duration::from_secs(60);
 
@@ -60,7 +61,7 @@ impl Default for Quiet {
 
 /// An event of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Happened {
+pub(super) enum FileEvent {
     /// A file was written, and a program may have it open; or its length was changed.
     Written(Name),
     /// A file was closed that was open for writing; or an entry was created or removed.
@@ -78,16 +79,16 @@ pub(super) enum Happened {
     Lost,
 }
 
-impl Happened {
+impl FileEvent {
     /// The name that it happened to.
     pub(super) fn name(&self) -> Option<&Name> {
         match self {
-            Happened::Written(name)
-            | Happened::Changed(name)
-            | Happened::Touched(name)
-            | Happened::Left(name, _)
-            | Happened::Came(name, _) => Some(name),
-            Happened::Stray | Happened::Lost => None,
+            FileEvent::Written(name)
+            | FileEvent::Changed(name)
+            | FileEvent::Touched(name)
+            | FileEvent::Left(name, _)
+            | FileEvent::Came(name, _) => Some(name),
+            FileEvent::Stray | FileEvent::Lost => None,
         }
     }
 }
@@ -138,34 +139,34 @@ impl Plan {
     }
 
     /// Takes in an event of the kernel.
-    pub(super) fn handle(&mut self, now: LocalTime, happened: Happened) {
-        if happened == Happened::Stray {
+    pub(super) fn handle(&mut self, now: LocalTime, happened: FileEvent) {
+        if happened == FileEvent::Stray {
             // A comparison finds the file.
             return;
         }
-        if let Happened::Written(name) = happened {
+        if let FileEvent::Written(name) = happened {
             self.open.entry(name).or_insert(Open { first: now, last: now }).last = now;
             return;
         }
         self.first.get_or_insert(now);
         self.last = now;
         let (name, depth) = match happened {
-            Happened::Changed(name) | Happened::Written(name) => {
+            FileEvent::Changed(name) | FileEvent::Written(name) => {
                 self.open.remove(&name);
                 (name, Depth::Whole)
             }
-            Happened::Touched(name) => (name, Depth::Mode),
-            Happened::Left(name, number) => {
+            FileEvent::Touched(name) => (name, Depth::Mode),
+            FileEvent::Left(name, number) => {
                 self.left.insert(number, now);
                 self.went.insert(name.clone());
                 (name, Depth::Whole)
             }
-            Happened::Came(name, number) => {
+            FileEvent::Came(name, number) => {
                 self.left.remove(&number);
                 self.came.insert(name.clone());
                 (name, Depth::Whole)
             }
-            Happened::Lost | Happened::Stray => (Name::new(), Depth::Whole),
+            FileEvent::Lost | FileEvent::Stray => (Name::new(), Depth::Whole),
         };
         let known = self.names.entry(name).or_insert(depth);
         *known = depth.max(*known);
@@ -173,7 +174,7 @@ impl Plan {
 
     /// When the gathered names are due to be scanned.
     fn due(&self) -> Option<LocalTime> {
-        let due = self.first?.plus(LONGEST).min(self.last.plus(SETTLE));
+        let due = self.first?.plus(MAX_SETTLE).min(self.last.plus(SETTLE));
         // The other side comes immediately, if it comes.
         let other = self.left.values().max().map(|left| left.plus(SETTLE));
         Some(other.max(self.until).map_or(due, |at| at.max(due)))
@@ -181,7 +182,7 @@ impl Plan {
 
     /// When a file that may be open has to be scanned.
     fn open_due(&self, name: &Name, open: &Open) -> LocalTime {
-        let due = open.last.plus(self.quiet.0).min(open.first.plus(LONGEST_OPEN));
+        let due = open.last.plus(self.quiet.0).min(open.first.plus(MAX_OPEN));
         self.rests.get(name).map_or(due, |rests| due.max(*rests))
     }
 
@@ -238,18 +239,18 @@ impl Plan {
     /// keeps its folder locked.
     pub(super) fn concerns(
         &self,
-        happened: &[Happened],
+        happened: &[FileEvent],
         names: &Names,
         seen: &Seen,
         committed: &BTreeMap<Path, Version>,
     ) -> bool {
         happened.iter().any(|one| match one {
-            Happened::Lost => true,
-            Happened::Left(name, _) => meets(names, name),
+            FileEvent::Lost => true,
+            FileEvent::Left(name, _) => meets(names, name),
             // Or the other side was handled before.
-            Happened::Came(name, number) => self.left.contains_key(number) || meets(names, name),
-            Happened::Changed(name) => seen.lacks(bytes_of(name), names, committed),
-            Happened::Written(_) | Happened::Touched(_) | Happened::Stray => false,
+            FileEvent::Came(name, number) => self.left.contains_key(number) || meets(names, name),
+            FileEvent::Changed(name) => seen.lacks(bytes_of(name), names, committed),
+            FileEvent::Written(_) | FileEvent::Touched(_) | FileEvent::Stray => false,
         })
     }
 
@@ -259,7 +260,7 @@ impl Plan {
     pub(super) fn grow(
         &mut self,
         now: LocalTime,
-        happened: Vec<Happened>,
+        happened: Vec<FileEvent>,
         names: &mut Names,
         seen: &Seen,
     ) -> Names {
@@ -329,14 +330,19 @@ impl Plan {
     }
 
     /// Takes in a scan of these names. Returns the oddities to report, each once for as long as it lasts.
-    pub(super) fn seen(&mut self, now: LocalTime, names: &Names, seen: &Seen) -> Vec<(Name, Odd)> {
+    pub(super) fn seen(
+        &mut self,
+        now: LocalTime,
+        names: &Names,
+        seen: &Seen,
+    ) -> Vec<(Name, SkippedEntry)> {
         self.found_clashes(names, seen);
         self.told.retain(|name| !is_in(names, name) || seen.odd.contains_key(name));
         self.tries.retain(|name, _| !is_in(names, name) || seen.restless.contains(name));
         for name in &seen.restless {
             let depth = names.get(name).copied().unwrap_or(Depth::Whole);
             let tries = self.tries.entry(name.clone()).or_default();
-            let wait = AGAIN.saturating_mul(1 << (*tries).min(8)).min(LATEST_AGAIN);
+            let wait = FIRST_RETRY_PAUSE.saturating_mul(1 << (*tries).min(8)).min(MAX_RETRY_PAUSE);
             *tries += 1;
             self.again.insert(name.clone(), (now.plus(wait), depth));
         }
@@ -345,8 +351,9 @@ impl Plan {
         }
         // If one folder cannot be watched, many cannot, and one line says what to do.
         let told_blind = &mut self.told_blind;
-        let mut is_new =
-            |odd: &Odd| *odd != Odd::Unwatched || !core::mem::replace(told_blind, true);
+        let mut is_new = |odd: &SkippedEntry| {
+            *odd != SkippedEntry::Unwatched || !core::mem::replace(told_blind, true)
+        };
         let told = &mut self.told;
         let new = seen.odd.iter().filter(|(name, _)| told.insert((*name).clone()));
         let new = new.filter(|(_, odd)| is_new(odd));
@@ -368,7 +375,7 @@ impl Plan {
         self.put_off += 1;
         add(&mut self.names, names);
         (self.first, self.last) = (Some(now), now);
-        self.until = Some(now.plus(AGAIN));
+        self.until = Some(now.plus(FIRST_RETRY_PAUSE));
         true
     }
 
@@ -390,7 +397,7 @@ impl Plan {
 
     /// The scan of these names had no result.
     pub(super) fn failed(&mut self, now: LocalTime, names: Names) {
-        let at = now.plus(AGAIN);
+        let at = now.plus(FIRST_RETRY_PAUSE);
         self.again.extend(names.into_iter().map(|(name, depth)| (name, (at, depth))));
     }
 }

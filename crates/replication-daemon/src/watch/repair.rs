@@ -13,9 +13,9 @@ use crate::daemon::{Clock, MachineClock};
 /// A stray write begins a comparison after this time: more writes may follow.
 const SETTLE: Duration = Duration::from_millis(50);
 /// The pause between two comparisons because of stray writes is this many times as long as a comparison, and
-/// at least [`LEAST_REST`].
+/// at least [`MIN_REST`].
 const RESTS: u32 = 10;
-const LEAST_REST: Duration = Duration::from_secs(1);
+const MIN_REST: Duration = Duration::from_secs(1);
 
 /// A comparison requested by stray writes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,18 +51,18 @@ impl Watcher {
         let pause = self.slice()?;
         let now = MachineClock.read().local;
         self.next_slice = now.plus(pause);
-        self.hasten(now);
+        self.advance_comparison(now);
         Ok(())
     }
 
     /// A file was written by a name that it no longer has: a comparison finds its other names.
     pub(super) fn stray(&mut self) {
         self.stray.is_due = true;
-        self.hasten(MachineClock.read().local);
+        self.advance_comparison(MachineClock.read().local);
     }
 
     /// Begins the next comparison earlier if stray writes request it.
-    pub(super) fn hasten(&mut self, now: LocalTime) {
+    pub(super) fn advance_comparison(&mut self, now: LocalTime) {
         if self.stray.is_due && self.comparison.is_none() {
             let due = now.plus(SETTLE).max(self.stray.rests);
             self.next_slice = self.next_slice.min(due);
@@ -83,9 +83,9 @@ impl Watcher {
         };
         self.comparison = None;
         let now = MachineClock.read().local;
-        let rest = now.since(self.stray.begun).saturating_mul(RESTS).max(LEAST_REST);
+        let rest = now.since(self.stray.begun).saturating_mul(RESTS).max(MIN_REST);
         self.stray.rests = now.plus(rest);
-        self.plan_heard()?;
+        self.plan_events()?;
         // Differences that events have reported meanwhile are ignored.
         let new = found.into_iter().filter(|(name, _)| !self.plan.awaits(name));
         let mut names: Names = new.collect();

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use lull_replication::origin::CaseClash;
 use lull_replication::path::{Path, PathError, prefix_of};
-use lull_replication::types::{Content, Digest, LARGEST_BODY, Version};
+use lull_replication::types::{Content, Digest, MAX_BODY_BYTES, Version};
 
 /// A name below the watched folder, as its file system has it; the folder itself is the empty name. Ordered
 /// by its parts, so that a folder's contents follow it.
@@ -33,7 +33,7 @@ pub(super) type Changes = BTreeMap<Path, Option<Content>>;
 
 /// Why an entry is not published.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Odd {
+pub(super) enum SkippedEntry {
     Kind,
     Name(PathError),
     Large,
@@ -44,21 +44,29 @@ pub(super) enum Odd {
     Unwatched,
 }
 
-impl fmt::Display for Odd {
+impl fmt::Display for SkippedEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Odd::Kind => {
+            SkippedEntry::Kind => {
                 f.write_str("it is a socket, a pipe or a device: move it out of the folder")
             }
-            Odd::Name(why) => why.fmt(f),
-            Odd::Large => write!(f, "it has over {LARGEST_BODY}: cut it into several files"),
-            Odd::Unreadable(why) => write!(f, "it cannot be read, and stays as it was: {why}"),
-            Odd::Case(other) => {
-                write!(f, "it differs from `{other}` only in case, and is left out: rename one")
+            SkippedEntry::Name(why) => why.fmt(f),
+            SkippedEntry::Large => write!(
+                f,
+                "it is larger than {MAX_BODY_BYTES}: split it into several \
+                                     files"
+            ),
+            SkippedEntry::Unreadable(why) => write!(
+                f,
+                "it cannot be read, and the published version \
+                                               stays: {why}"
+            ),
+            SkippedEntry::Case(other) => {
+                write!(f, "it differs from `{other}` only in case, and is skipped: rename one")
             }
-            Odd::Unwatched => f.write_str(
-                "it and perhaps others are looked at once a minute only: raise \
-                 fs.inotify.max_user_watches, and start again",
+            SkippedEntry::Unwatched => f.write_str(
+                "this folder, and perhaps others, is only compared once a minute: raise \
+                 fs.inotify.max_user_watches, and restart the origin",
             ),
         }
     }
@@ -72,7 +80,7 @@ pub(super) struct Seen {
     /// Names that were left out, with those that they clash with.
     pub(super) clashes: BTreeMap<Name, BTreeSet<Name>>,
     /// Unpublishable entries: they count as absent.
-    pub(super) odd: BTreeMap<Name, Odd>,
+    pub(super) odd: BTreeMap<Name, SkippedEntry>,
     /// Files with more than one name that were read, with their inodes.
     pub(super) linked: BTreeMap<Name, u64>,
     /// Files that were written during the scan: they keep their committed content for now.
@@ -224,7 +232,7 @@ impl Seen {
         for clash in clashes {
             let (own, other) = clash.names();
             changes.remove(&clash.path);
-            self.odd.insert(name_of(&own), Odd::Case(other));
+            self.odd.insert(name_of(&own), SkippedEntry::Case(other));
             self.clashes.entry(name_of(&clash.path)).or_default().insert(name_of(&clash.other));
         }
     }

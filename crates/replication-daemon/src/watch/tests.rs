@@ -12,8 +12,8 @@ use lull_replication::time::{LocalTime, WallTime};
 use lull_replication::types::{Content, Digest, Metadata, Mode, Sequence, Version};
 use proptest::prelude::*;
 
-use super::plan::{Happened, MORE_LOOKS, PUT_OFF, Plan};
-use super::seen::{Depth, Name, Names, Odd, Seen, name_of};
+use super::plan::{FileEvent, MAX_EXTENSIONS, PUT_OFF, Plan};
+use super::seen::{Depth, Name, Names, Seen, SkippedEntry, name_of};
 
 fn at(ms: i64) -> LocalTime {
     LocalTime::from_nanos(ms * 1_000_000)
@@ -29,12 +29,12 @@ fn content(body: u8, executable: bool) -> Content {
     Content { digest: Digest([body; 32]), size: Bytes(1), metadata }
 }
 
-fn changed(name: &str) -> Happened {
-    Happened::Changed(name.into())
+fn changed(name: &str) -> FileEvent {
+    FileEvent::Changed(name.into())
 }
 
-fn written(name: &str) -> Happened {
-    Happened::Written(name.into())
+fn written(name: &str) -> FileEvent {
+    FileEvent::Written(name.into())
 }
 
 fn names(of: Option<Names>) -> Vec<String> {
@@ -75,12 +75,12 @@ fn constantly_written_file_is_scanned_once_a_second() {
 fn both_sides_of_a_rename_are_scanned_together() {
     let mut plan = Plan::default();
     plan.handle(at(0), changed("a"));
-    plan.handle(at(990), Happened::Left("old".into(), 7));
+    plan.handle(at(990), FileEvent::Left("old".into(), 7));
     assert_eq!(plan.take(at(1_000)), None, "where it went is on its way");
-    plan.handle(at(1_010), Happened::Came("new".into(), 7));
+    plan.handle(at(1_010), FileEvent::Came("new".into(), 7));
     assert_eq!(names(plan.take(at(1_010))), ["a", "new", "old"]);
     // The wait for an entry that has left the folder is bounded.
-    plan.handle(at(2_000), Happened::Left("gone".into(), 8));
+    plan.handle(at(2_000), FileEvent::Left("gone".into(), 8));
     assert_eq!(names(plan.take(at(2_050))), ["gone"]);
 }
 
@@ -90,11 +90,11 @@ fn name_within_a_scanned_folder_is_not_scanned_twice() {
     for name in ["a/b", "a", "a.b", "a/b/c", "b/c"] {
         plan.handle(at(0), changed(name));
     }
-    plan.handle(at(0), Happened::Touched("b/c".into()));
-    plan.handle(at(0), Happened::Touched("d".into()));
+    plan.handle(at(0), FileEvent::Touched("b/c".into()));
+    plan.handle(at(0), FileEvent::Touched("d".into()));
     assert_eq!(names(plan.take(at(50))), ["a", "a.b", "b/c", "d (mode)"]);
     plan.handle(at(100), changed("a"));
-    plan.handle(at(100), Happened::Lost);
+    plan.handle(at(100), FileEvent::Lost);
     assert_eq!(names(plan.take(at(150))), [""], "all of it");
 }
 
@@ -103,7 +103,8 @@ fn restless_file_is_scanned_again_and_odd_one_reported_once() {
     let mut plan = Plan::default();
     let all: Names = [(Name::new(), Depth::Whole)].into();
     let mut seen = Seen { restless: [Name::from("a")].into(), ..Seen::default() };
-    seen.odd = [("pipe".into(), Odd::Kind), ("b/device".into(), Odd::Kind)].into();
+    seen.odd =
+        [("pipe".into(), SkippedEntry::Kind), ("b/device".into(), SkippedEntry::Kind)].into();
     assert_eq!(plan.seen(at(0), &all, &seen).len(), 2);
     assert_eq!(plan.seen(at(10), &all, &seen), []);
     assert_eq!(plan.take(at(2_009)), None, "the second time it waits for longer");
@@ -111,11 +112,12 @@ fn restless_file_is_scanned_again_and_odd_one_reported_once() {
     // It is reported again after it was something else.
     let pipe: Names = [("pipe".into(), Depth::Whole)].into();
     assert_eq!(plan.seen(at(3_000), &pipe, &Seen::default()), []);
-    assert_eq!(plan.seen(at(3_000), &all, &seen), [("pipe".into(), Odd::Kind)]);
+    assert_eq!(plan.seen(at(3_000), &all, &seen), [("pipe".into(), SkippedEntry::Kind)]);
     // For folders without events one line is enough.
     let mut blind = Seen { blind: [Name::from("e")].into(), ..Seen::default() };
-    blind.odd = [("e".into(), Odd::Unwatched), ("f".into(), Odd::Unwatched)].into();
-    assert_eq!(plan.seen(at(3_000), &all, &blind), [("e".into(), Odd::Unwatched)]);
+    blind.odd =
+        [("e".into(), SkippedEntry::Unwatched), ("f".into(), SkippedEntry::Unwatched)].into();
+    assert_eq!(plan.seen(at(3_000), &all, &blind), [("e".into(), SkippedEntry::Unwatched)]);
     plan.take(at(8_000));
     plan.failed(at(9_000), [("x".into(), Depth::Mode), ("y".into(), Depth::Whole)].into());
     assert_eq!(names(plan.take(at(10_000))), ["x (mode)", "y"]);
@@ -125,8 +127,8 @@ fn restless_file_is_scanned_again_and_odd_one_reported_once() {
 fn file_moved_while_written_delays_its_whole_scan() {
     let mut plan = Plan::default();
     let log: BTreeSet<Name> = [Name::from("new/log")].into();
-    plan.handle(at(0), Happened::Left("old".into(), 7));
-    plan.handle(at(0), Happened::Came("new".into(), 7));
+    plan.handle(at(0), FileEvent::Left("old".into(), 7));
+    plan.handle(at(0), FileEvent::Came("new".into(), 7));
     let mut now = 50;
     for _ in 0..PUT_OFF {
         let looked = plan.take(at(now)).expect("it is time");
@@ -178,7 +180,7 @@ fn clash_is_left_out_and_scanned_with_its_counterpart() {
     seen.leave_out(&mut changes, vec![clash]);
     assert_eq!(changes.keys().map(Path::to_string).collect::<Vec<_>>(), ["D", "b"]);
     let told = plan.seen(at(0), &all, &seen);
-    assert_eq!(told, [("d".into(), Odd::Case(path("D")))]);
+    assert_eq!(told, [("d".into(), SkippedEntry::Case(path("D")))]);
     assert_eq!(plan.seen(at(0), &all, &seen), [], "told once");
     plan.handle(at(0), changed("b"));
     assert_eq!(names(plan.take(at(50))), ["b"]);
@@ -256,7 +258,7 @@ struct World {
     /// Number of these acts during one batch, at most.
     most_meanwhile: u32,
     /// Events that were not read so far.
-    heard: Vec<Happened>,
+    heard: Vec<FileEvent>,
     renames: u32,
     /// The lowest and the highest number of places with the marker.
     least: usize,
@@ -284,11 +286,11 @@ impl World {
         }
     }
 
-    fn tell(&mut self, happened: Happened) {
+    fn tell(&mut self, happened: FileEvent) {
         self.heard.push(happened);
     }
 
-    fn hear(&mut self) {
+    fn read_events(&mut self) {
         for happened in self.heard.drain(..) {
             self.plan.handle(at(self.now), happened);
         }
@@ -335,11 +337,11 @@ impl World {
 
     /// Scans, if it is time, and commits the result.
     fn look(&mut self) {
-        self.hear();
+        self.read_events();
         let Some(mut names) = self.plan.take(at(self.now)) else { return };
         let mut acts = self.most_meanwhile;
         let mut seen = self.see(&names, &mut acts);
-        let mut looks = MORE_LOOKS;
+        let mut looks = MAX_EXTENSIONS;
         let endless = loop {
             if !self.plan.concerns(&self.heard, &names, &seen, &self.committed) {
                 break false;
@@ -358,7 +360,7 @@ impl World {
         let there = self.committed.clone().into_iter();
         let there = there.filter(|(path, _)| is_in(&name_of(path))).collect();
         for name in seen.behind(&names, &there) {
-            self.plan.handle(at(self.now), Happened::Written(name));
+            self.plan.handle(at(self.now), FileEvent::Written(name));
         }
         if self.plan.put_off(at(self.now), &names, &seen.restless) {
             return;
@@ -402,7 +404,7 @@ impl World {
                 if let Some(content) = self.folder.get_mut(&Name::from(name)) {
                     content.metadata.mode =
                         Mode::new(u32::from(content.metadata.mode.bits()) ^ 0o111);
-                    self.tell(Happened::Touched(name.into()));
+                    self.tell(FileEvent::Touched(name.into()));
                 }
             }
             Act::Delete(name) => {
@@ -429,16 +431,16 @@ impl World {
                     self.folder.insert(new, content);
                 }
                 self.renames += 1;
-                self.tell(Happened::Left(from, self.renames));
-                self.tell(Happened::Came(to, self.renames));
+                self.tell(FileEvent::Left(from, self.renames));
+                self.tell(FileEvent::Came(to, self.renames));
             }
             Act::Wait(ms) => {
                 let until = self.now + ms;
-                self.hear();
+                self.read_events();
                 while let Some(next) = self.plan.poll_timeout().filter(|next| *next <= at(until)) {
                     self.now = self.now.max(next.as_nanos() / 1_000_000);
                     self.look();
-                    self.hear();
+                    self.read_events();
                 }
                 self.now = until;
             }
@@ -446,7 +448,7 @@ impl World {
                 // This change is not reported; only the next one is.
                 self.folder.remove(&Name::from("a"));
                 self.folder.insert("b".into(), content(7, true));
-                self.tell(Happened::Lost);
+                self.tell(FileEvent::Lost);
             }
             Act::Busy if self.left > 0 => (self.busy, self.left) = (self.busy + 1, self.left - 1),
             Act::Busy => {}
@@ -456,7 +458,7 @@ impl World {
 
     /// Begins with a full scan.
     fn begin(&mut self) {
-        self.tell(Happened::Lost);
+        self.tell(FileEvent::Lost);
         self.act(Act::Wait(50));
     }
 
@@ -477,7 +479,7 @@ proptest! {
     fn folder_is_committed_eventually_and_each_move_at_once(
         acts in prop::collection::vec(act(), 1..60),
     ) {
-        let mut world = World::new(with_marker(), MORE_LOOKS);
+        let mut world = World::new(with_marker(), MAX_EXTENSIONS);
         world.begin();
         for act in acts {
             world.act(act);
@@ -496,7 +498,7 @@ proptest! {
         world.begin();
         // One act at each step of the scans, until there are no steps left.
         world.meanwhile = acts.into_iter().map(|act| (1, act)).collect();
-        world.tell(Happened::Lost);
+        world.tell(FileEvent::Lost);
         let committed = world.in_the_end();
         prop_assert!(world.least > 0);
         prop_assert_eq!(&committed, &world.folder);
@@ -520,8 +522,8 @@ fn removed_entry_is_deleted_eventually_despite_moves() {
 
 #[test]
 fn entry_moved_during_a_scan_joins_it() {
-    let left = |name: &str| Happened::Left(name.into(), 7);
-    let came = |name: &str| Happened::Came(name.into(), 7);
+    let left = |name: &str| FileEvent::Left(name.into(), 7);
+    let came = |name: &str| FileEvent::Came(name.into(), 7);
     let version = Version { sequence: Sequence(1), content: content(1, false) };
     let committed: BTreeMap<_, _> = [(path("z/x"), version), (path("z/y"), version)].into();
     let looked =
@@ -536,8 +538,8 @@ fn entry_moved_during_a_scan_joins_it() {
         (vec![changed("z")], true, "so was its folder"),
         (vec![changed("z/y")], false, "it was not looked at"),
         (vec![changed("big")], false, "it was written anew, and is there"),
-        (vec![Happened::Touched("z/x".into())], false, "nothing goes by that"),
-        (vec![Happened::Lost], true, "nobody knows"),
+        (vec![FileEvent::Touched("z/x".into())], false, "nothing goes by that"),
+        (vec![FileEvent::Lost], true, "nobody knows"),
     ] {
         assert_eq!(plan.concerns(&happened, &looked(), &seen, &committed), is_half, "{why}");
     }

@@ -20,7 +20,7 @@ use super::objects::{beginning, path, payload, request};
 use super::{Options, Workload, cut};
 
 /// How long to wait for answers after the last read.
-const PATIENCE: u64 = 3_600_000_000_000;
+const TIMEOUT: u64 = 3_600_000_000_000;
 
 /// Something that happens at a time.
 #[derive(Debug)]
@@ -156,20 +156,20 @@ impl<'a> World<'a> {
         while let Some(((now, _), event)) = self.queue.pop_first() {
             if now > end {
                 busy.get_or_insert(self.link.busy(end));
-                if now > end + PATIENCE || self.tally.all_answered() {
+                if now > end + TIMEOUT || self.tally.all_answered() {
                     break;
                 }
             }
             self.now = now;
             self.tally.outcome.steps += 1;
-            self.happen(event);
+            self.handle_event(event);
         }
         let busy = seconds(busy.unwrap_or_else(|| self.link.busy(end)));
         self.tally.outcome.utilisation = busy / self.workload.length.as_secs_f64();
         self.tally.finish(self.now, self.options.hit)
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         match event {
             Event::ToOrigin { replica, frame } => {
                 let id = ReplicaId(replica as u32);

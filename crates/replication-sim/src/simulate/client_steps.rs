@@ -15,7 +15,7 @@ use lull_replication::replica::{Answer, Entry, Outcome, Request, What};
 use lull_replication::types::{Digest, Metadata, Sequence, Version};
 
 use super::Situation;
-use super::clients::{Asked, NAMES, Reading, Wanted, id_of, looser};
+use super::clients::{Asked, NAMES, Reading, Wanted, id_of, max_bound};
 use super::clock::MS;
 use super::durable::Body;
 use super::world::{Event, World};
@@ -25,7 +25,7 @@ impl World {
         if self.calm {
             return;
         }
-        let delay = self.some(35 * MS);
+        let delay = self.random_delay(35 * MS);
         self.after(delay, Event::Write);
         if self.origin.machine.is_some() && self.clients.open < 4 {
             if self.random.below(12) == 0 {
@@ -138,7 +138,7 @@ impl World {
         };
         let replica = self.clients.sessions[session].replica;
         if self.replicas[replica].machine.is_none() {
-            let delay = self.some(50 * MS);
+            let delay = self.random_delay(50 * MS);
             self.after(delay, Event::Read { session });
             return;
         }
@@ -149,7 +149,7 @@ impl World {
         let bound = Some(Duration::ZERO);
         one.reading = Some(Reading { number, began: self.now, replica, asked, bound });
         if self.random.below(12) == 0 && !self.calm {
-            let delay = self.some(40 * MS);
+            let delay = self.random_delay(40 * MS);
             self.after(delay, Event::Cancel { session, number });
         }
         self.ask(session);
@@ -178,7 +178,7 @@ impl World {
             self.situations.add(Situation::Cancelled);
             let id = id_of(session, number);
             self.with_replica(reading.replica, |machine, now| machine.cancel_read(now, id));
-            let delay = self.some(25 * MS);
+            let delay = self.random_delay(25 * MS);
             self.after(delay, Event::Read { session });
         } else if let Some(on) = one.reading_on.take_if(|on| on.number == number) {
             let id = id_of(session, number);
@@ -196,7 +196,7 @@ impl World {
         if reading.number != number {
             return;
         }
-        let bound = looser(reading.bound, self.bound(replica));
+        let bound = max_bound(reading.bound, self.bound(replica));
         let Some(seen) = self.observed(replica, session, &reading.asked, bound, &answer) else {
             return;
         };
@@ -211,7 +211,7 @@ impl World {
             bound,
             seen,
         });
-        let delay = self.some(25 * MS);
+        let delay = self.random_delay(25 * MS);
         self.after(delay, Event::Read { session });
     }
 
@@ -300,7 +300,7 @@ impl World {
         (reading.number, reading.asked, reading.bound) =
             (number, Asked::Version(at, version), bound);
         one.seen = one.seen.max(seen);
-        let delay = self.some(3 * MS);
+        let delay = self.random_delay(3 * MS);
         self.after(delay, Event::Again { session, number });
     }
 
@@ -346,7 +346,7 @@ impl World {
     /// These sessions have lost their replica, and read something else later.
     pub(super) fn restart_sessions(&mut self, sessions: Vec<usize>) {
         for session in sessions {
-            let delay = self.some(50 * MS);
+            let delay = self.random_delay(50 * MS);
             self.after(delay, Event::Read { session });
         }
     }

@@ -14,11 +14,11 @@ use lull_replication::replica::{Entry, ReadId};
 use lull_replication::types::{Commit, Content, Digest, Payload, Sequence, Version};
 use lull_sim::random::Random;
 
-use super::clock::True;
+use super::clock::TrueTime;
 use super::durable::{Body, contents};
 
 use arrivals::Waits;
-pub(super) use arrivals::{News, Wait};
+pub(super) use arrivals::{OriginEvents, Wait};
 use snapshots::Snapshots;
 
 /// Objects of a run, in two folders; two of them differ only in case.
@@ -40,7 +40,7 @@ pub(super) enum Asked {
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
     pub(super) number: u32,
-    pub(super) began: True,
+    pub(super) began: TrueTime,
     pub(super) replica: usize,
     pub(super) asked: Asked,
     /// Δ of its answer so far.
@@ -52,8 +52,8 @@ pub(super) fn id_of(session: usize, number: u32) -> ReadId {
     ReadId((session as u64) << 32 | u64::from(number))
 }
 
-/// The larger Δ; none is no bound.
-pub(super) fn looser(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+/// The larger Δ; none means no bound.
+pub(super) fn max_bound(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     Some(one?.max(other?))
 }
 
@@ -76,7 +76,7 @@ pub(super) type Open = (usize, usize, Version);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadingOn {
     pub(super) number: u32,
-    pub(super) began: True,
+    pub(super) began: TrueTime,
     pub(super) open: Open,
     pub(super) waited: bool,
 }
@@ -94,7 +94,7 @@ pub(super) enum Wanted {
 struct Back {
     to: Sequence,
     position: Sequence,
-    at: True,
+    at: TrueTime,
 }
 
 /// A body that is held, or will be.
@@ -192,7 +192,7 @@ impl Clients {
         left
     }
 
-    pub(super) fn handle_origin(&mut self, now: True, event: &origin::Event) {
+    pub(super) fn handle_origin(&mut self, now: TrueTime, event: &origin::Event) {
         match event {
             origin::Event::Acknowledged { transaction, sequence } => {
                 self.open = self.open.saturating_sub(1);

@@ -4,10 +4,10 @@ use lull_replication::time::{LocalTime, Reading, WallTime};
 use lull_sim::random::Random;
 
 /// True time since the beginning of a run, in nanoseconds. No machine can see it.
-pub(super) type True = u64;
+pub(super) type TrueTime = u64;
 
 /// A millisecond.
-pub(super) const MS: True = 1_000_000;
+pub(super) const MS: TrueTime = 1_000_000;
 
 /// The clocks of a machine.
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +39,12 @@ impl Clock {
         self.ahead += by;
     }
 
-    fn passed(self, now: True) -> i64 {
+    fn passed(self, now: TrueTime) -> i64 {
         i64::try_from(i128::from(now) * (MILLION + i128::from(self.drift)) / MILLION)
             .unwrap_or(i64::MAX)
     }
 
-    pub(super) fn read(self, now: True) -> Reading {
+    pub(super) fn read(self, now: TrueTime) -> Reading {
         let passed = self.passed(now);
         Reading {
             local: LocalTime::from_nanos(self.booted + passed),
@@ -53,7 +53,7 @@ impl Clock {
     }
 
     /// The first moment at which the clock shows `local`, or now.
-    pub(super) fn when(self, local: LocalTime, now: True) -> True {
+    pub(super) fn when(self, local: LocalTime, now: TrueTime) -> TrueTime {
         let passed = i128::from(local.as_nanos()) - i128::from(self.booted);
         let at = passed * MILLION / (MILLION + i128::from(self.drift));
         let mut at = u64::try_from(at.max(0)).unwrap_or(u64::MAX / 2);

@@ -7,7 +7,7 @@ use lull_replication::types::{Digest, DiskFull, Incarnation, Payload};
 use lull_sim::random::Random;
 
 use super::Storage;
-use super::clock::True;
+use super::clock::TrueTime;
 use super::durable::{Body, Durable, Operation};
 use super::medium::Medium;
 use super::pool::Pool;
@@ -83,7 +83,7 @@ impl<I: Durable> Disk<I> {
         self.under_way.insert(operation)
     }
 
-    pub(super) fn latency(&self, random: &mut Random) -> True {
+    pub(super) fn latency(&self, random: &mut Random) -> TrueTime {
         let mean = if self.slow { 30_000_000 } else { 500_000 };
         50_000 + random.below(2 * mean)
     }
@@ -207,12 +207,12 @@ impl<I: Durable> Disk<I> {
     }
 
     /// Corrupts a body, and returns which.
-    pub(super) fn rot(&mut self, random: &mut Random) -> Option<Digest> {
+    pub(super) fn corrupt(&mut self, random: &mut Random) -> Option<Digest> {
         let at = random.below(self.bodies.len().max(1) as u64) as usize;
         let stored = self.bodies.values_mut().nth(at)?;
         stored.intact = false;
         if let Some(medium) = &self.medium {
-            medium.rot(&stored.payload);
+            medium.corrupt(&stored.payload);
         }
         Some(stored.payload.digest)
     }

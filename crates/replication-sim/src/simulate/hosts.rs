@@ -11,7 +11,7 @@ use lull_replication::types::{Commit, Digest, ReplicaId};
 use lull_sim::random::Random;
 
 use super::Options;
-use super::clock::{Clock, MS, True};
+use super::clock::{Clock, MS, TrueTime};
 use super::disk::Disk;
 use super::durable::Body;
 use super::network::Link;
@@ -23,7 +23,7 @@ pub(super) struct OriginHost {
     pub(super) clock: Clock,
     pub(super) epoch: u32,
     pub(super) config: origin::Config,
-    pub(super) timer: Option<True>,
+    pub(super) timer: Option<TrueTime>,
     /// All commits that were ever on stable storage.
     pub(super) log: Vec<Commit>,
     /// An earlier copy of the disk.
@@ -40,7 +40,7 @@ pub(super) struct ReplicaHost {
     pub(super) link: Link,
     /// Its life before the last crash.
     pub(super) before: Option<Box<Replica<Body>>>,
-    pub(super) timer: Option<True>,
+    pub(super) timer: Option<TrueTime>,
     /// Bodies that may be missing although their arrival was reported: they found no room, were damaged on
     /// the way, or were corrupted here. Until they are stored.
     pub(super) excused: BTreeSet<Digest>,

@@ -13,7 +13,7 @@ use super::world::{Event, World};
 impl World {
     /// The origin no longer knows whether the replica has followed it: the operator empties its folder later.
     pub(super) fn join_soon(&mut self, replica: usize) {
-        let delay = self.some(100 * MS);
+        let delay = self.random_delay(100 * MS);
         self.after(delay, Event::Join { replica });
     }
 

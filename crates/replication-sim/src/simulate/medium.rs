@@ -185,7 +185,7 @@ impl<I: Durable> Medium<I> {
     }
 
     /// Corrupts a body on it: a large one is cut to one half.
-    pub(super) fn rot(&self, payload: &Payload<Body>) {
+    pub(super) fn corrupt(&self, payload: &Payload<Body>) {
         if !Self::is_small(payload.size) {
             self.cut(payload, payload.size.0 / 2);
         }

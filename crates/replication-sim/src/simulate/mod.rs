@@ -3,15 +3,16 @@
 //!
 //! A seeded generator decides everything that a machine cannot know: how long a message takes, which
 //! connection breaks, what a crash leaves on a disk, the error of a clock. A run is a sequence of steps, each
-//! a message, a timer, the end of a disk operation or an act of a client. What clients see is recorded, and
-//! checked by the [`checker`](lull_replication::checker) at the end. Equal options give equal runs on every
-//! machine.
+//! a message, a timer, the end of a disk operation or an act of a client. The reads of clients are recorded,
+//! and the [`checker`](lull_replication::checker) verifies them at the end. Equal options give equal runs on
+//! every machine.
 
 mod client_steps;
 mod clients;
 mod clock;
 mod disk;
 mod durable;
+mod fault_injection;
 mod hosts;
 mod join;
 mod medium;
@@ -19,7 +20,6 @@ mod network;
 mod pool;
 mod pump;
 mod situations;
-mod trouble;
 mod turns;
 mod world;
 
@@ -88,7 +88,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// Whether all guarantees held.
-    pub fn is_fine(&self) -> bool {
+    pub fn has_no_violation(&self) -> bool {
         self.violations.is_empty() && self.stuck.is_empty()
     }
 }
@@ -98,11 +98,11 @@ impl Outcome {
 /// # Panics
 /// If the run panics; the message names the run.
 pub fn run(options: Options) -> Outcome {
-    telling(options, || world::World::new(options).run())
+    with_seed_in_panic(options, || world::World::new(options).run())
 }
 
 /// Adds the options, with the seed, to a panic within a run; without them it cannot be repeated.
-fn telling<T>(options: Options, run: impl FnOnce() -> T + UnwindSafe) -> T {
+fn with_seed_in_panic<T>(options: Options, run: impl FnOnce() -> T + UnwindSafe) -> T {
     catch_unwind(run).unwrap_or_else(|cause| {
         let words = cause.downcast_ref::<&str>().copied();
         let words = words.or_else(|| cause.downcast_ref::<String>().map(String::as_str));
@@ -120,7 +120,7 @@ mod tests {
         let storage = Storage::Database;
         let options = Options { seed: 17, steps: 9, storage, ..Options::default() };
         let told = |run: fn()| {
-            let cause = catch_unwind(|| telling(options, run)).expect_err("it panics");
+            let cause = catch_unwind(|| with_seed_in_panic(options, run)).expect_err("it panics");
             *cause.downcast::<String>().expect("in words")
         };
         for (run, words) in [
@@ -132,6 +132,6 @@ mod tests {
             assert!(told.contains("seed: 17, steps: 9") && told.contains(words), "{told}");
             assert!(told.contains("Database"), "{told}");
         }
-        assert_eq!(telling(options, || 3), 3);
+        assert_eq!(with_seed_in_panic(options, || 3), 3);
     }
 }

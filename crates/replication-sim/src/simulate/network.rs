@@ -3,7 +3,7 @@
 use lull_replication::types::{Incarnation, Sequence};
 use lull_sim::random::Random;
 
-use super::clock::True;
+use super::clock::TrueTime;
 use super::turns::Turns;
 
 /// A way that messages take, in order.
@@ -19,11 +19,11 @@ pub(super) enum Way {
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     /// The usual delay one way.
-    delay: True,
+    delay: TrueTime,
     /// Messages take longer by this much.
-    pub(super) slow: True,
+    pub(super) slow: TrueTime,
     /// Nothing arrives before then, without notice to either side.
-    pub(super) cut_until: True,
+    pub(super) cut_until: TrueTime,
     /// The connection as seen by the replica, and by the origin.
     pub(super) at_replica: Option<u32>,
     pub(super) at_origin: Option<u32>,
@@ -37,16 +37,16 @@ pub(super) struct Link {
     /// On this connection the replica takes nothing, and the last commit when that began.
     pub(super) deaf: Option<(u32, Sequence)>,
     /// The messages of the replica are delayed until then.
-    pub(super) mute_until: True,
+    pub(super) mute_until: TrueTime,
     /// The origin gets nothing more on connections up to this number.
     lost: u32,
     /// The replica was welcomed on the present connection.
     pub(super) welcomed: bool,
     /// Connections that the origin may still regard as alive, by life and number.
     pub(super) at_origin_before: Vec<(Incarnation, u32)>,
-    last: [True; 4],
+    last: [TrueTime; 4],
     /// The background connection is busy until then.
-    pub(super) busy_until: True,
+    pub(super) busy_until: TrueTime,
     /// Demanded bodies in flight.
     pub(super) demanded: Turns,
     /// How many times as long that takes as in the background.
@@ -78,7 +78,7 @@ impl Link {
     }
 
     /// When a message sent now arrives: never before an earlier one on the same way.
-    pub(super) fn arrival(&mut self, now: True, way: Way, random: &mut Random) -> True {
+    pub(super) fn arrival(&mut self, now: TrueTime, way: Way, random: &mut Random) -> TrueTime {
         let delay = self.delay / 2 + random.below(self.delay + 1) + self.slow;
         let held = if way == Way::ToOrigin { self.mute_until } else { 0 };
         let last = &mut self.last[way as usize];
@@ -112,12 +112,12 @@ impl Link {
     }
 
     /// Whether the replica reads nothing from this connection.
-    pub(super) fn is_deaf(&self, connection: u32) -> bool {
+    pub(super) fn is_unread(&self, connection: u32) -> bool {
         self.deaf.is_some_and(|(deaf, _)| deaf == connection)
     }
 
     /// How long `bytes` of bodies keep a connection busy, with 8 to 80 Mbit/s of capacity.
-    pub(super) fn service(&self, bytes: u64, random: &mut Random) -> True {
+    pub(super) fn service(&self, bytes: u64, random: &mut Random) -> TrueTime {
         bytes * (100 + random.below(900))
     }
 }

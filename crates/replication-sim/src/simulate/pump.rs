@@ -9,8 +9,8 @@ use lull_replication::types::{Digest, Payload, ReplicaId};
 use lull_replication::{origin, replica};
 use lull_sim::random::Random;
 
-use super::clients::News;
-use super::clock::{MS, True};
+use super::clients::OriginEvents;
+use super::clock::{MS, TrueTime};
 use super::durable::{Body, Operation};
 use super::hosts::ReplicaHost;
 use super::network::Way;
@@ -21,7 +21,7 @@ use super::{Situation, Situations};
 /// The consequences of a machine's requests, to be added at the end.
 #[derive(Default)]
 struct Consequences {
-    events: Vec<(True, Event)>,
+    events: Vec<(TrueTime, Event)>,
     /// Bodies to be sent that are not stored.
     missing: Vec<Digest>,
 }
@@ -66,7 +66,7 @@ impl World {
         for at in 0..self.replicas.len() {
             let link = &self.replicas[at].link;
             let Some(connection) = link.at_origin else { continue };
-            if link.is_deaf(connection) {
+            if link.is_unread(connection) {
                 continue;
             }
             self.send_control(at, connection, &mut new);
@@ -113,8 +113,8 @@ impl World {
     }
 
     /// Reports the origin's events to the clients.
-    fn take_events_of_origin(&mut self, new: &mut Consequences) -> News {
-        let mut news = News::default();
+    fn take_events_of_origin(&mut self, new: &mut Consequences) -> OriginEvents {
+        let mut news = OriginEvents::default();
         let World { origin, random, .. } = self;
         let Some(machine) = &mut origin.machine else { return news };
         while let Some(event) = machine.poll_event() {
@@ -230,10 +230,11 @@ impl World {
     }
 
     /// The origin's timer, if it is due earlier than the one that is set.
-    fn timer_of_origin(&mut self) -> Option<(True, Event)> {
+    fn timer_of_origin(&mut self) -> Option<(TrueTime, Event)> {
         let origin = &mut self.origin;
         let machine = origin.machine.as_ref()?;
-        let deaf = |host: &ReplicaHost| host.link.at_origin.is_some_and(|at| host.link.is_deaf(at));
+        let deaf =
+            |host: &ReplicaHost| host.link.at_origin.is_some_and(|at| host.link.is_unread(at));
         let timeout = if self.replicas.iter().any(deaf) {
             // A replica that reads nothing gets no messages at that time either.
             let hosts = (0..).zip(&self.replicas).filter(|(_, host)| !deaf(host));
@@ -241,7 +242,8 @@ impl World {
         } else {
             machine.poll_timeout()
         };
-        let timeout = if machine.has_more() { Some(origin.clock.read(self.now).local) } else { timeout };
+        let timeout =
+            if machine.has_more() { Some(origin.clock.read(self.now).local) } else { timeout };
         // A connection that only the origin regards as alive is not polled repeatedly.
         let when = origin.clock.when(timeout?, self.now).max(self.now + MS / 10);
         origin.timer.is_none_or(|at| when < at).then(|| {
@@ -296,7 +298,7 @@ impl World {
             let connection = self.replicas[replica].link.at_replica;
             self.lose_connection(replica);
             if let Some(connection) = connection {
-                let delay = self.some(50 * MS);
+                let delay = self.random_delay(50 * MS);
                 self.after(delay, Event::DownAtOrigin { replica, connection });
             }
         }

@@ -4,7 +4,7 @@ use lull_replication::lane::{Lane, Lanes};
 use lull_replication::message::{BodyHeader, Frame};
 use lull_replication::types::Payload;
 
-use super::clock::True;
+use super::clock::TrueTime;
 use super::durable::Body;
 
 /// A body of which a part has left.
@@ -22,7 +22,7 @@ pub(super) struct Turns {
     bodies: [Option<Sending>; Lane::COUNT],
     next: usize,
     /// The connection is busy until then.
-    pub(super) busy_until: True,
+    pub(super) busy_until: TrueTime,
 }
 
 impl Turns {

@@ -12,7 +12,7 @@ use lull_sim::events::EventQueue;
 use lull_sim::random::Random;
 
 use super::clients::Clients;
-use super::clock::{MS, True};
+use super::clock::{MS, TrueTime};
 use super::disk::Done;
 use super::durable::Body;
 use super::hosts::{Common, OriginHost, ReplicaHost};
@@ -69,12 +69,12 @@ pub(super) enum Event {
     /// A replica that the origin has forgotten joins again.
     Join { replica: usize },
     /// A fault is repaired.
-    Mend(Mend),
+    Repair(Repair),
 }
 
 /// The repaired part.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Mend {
+pub(super) enum Repair {
     Slow { replica: usize },
     Deaf { replica: usize },
     OriginDisk,
@@ -86,7 +86,7 @@ pub(super) struct World {
     pub(super) random: Random,
     /// For separate draws, so that the rest of a run is the same with and without them.
     pub(super) more_random: Random,
-    pub(super) now: True,
+    pub(super) now: TrueTime,
     queue: EventQueue<Event>,
     pub(super) origin: OriginHost,
     pub(super) replicas: Vec<ReplicaHost>,
@@ -139,17 +139,17 @@ impl World {
         }
     }
 
-    pub(super) fn at(&mut self, time: True, event: Event) {
+    pub(super) fn at(&mut self, time: TrueTime, event: Event) {
         self.queue.insert(Timestamp::from_nanos(time.max(self.now)), event);
     }
 
-    pub(super) fn after(&mut self, delay: True, event: Event) {
+    pub(super) fn after(&mut self, delay: TrueTime, event: Event) {
         self.at(self.now + delay, event);
     }
 
     /// A random time with this mean.
-    pub(super) fn some(&mut self, mean: True) -> True {
-        self.random.exponential(Duration::from_nanos(mean)).as_nanos() as True
+    pub(super) fn random_delay(&mut self, mean: TrueTime) -> TrueTime {
+        self.random.exponential(Duration::from_nanos(mean)).as_nanos() as TrueTime
     }
 
     pub(super) fn run(mut self) -> Outcome {
@@ -159,7 +159,7 @@ impl World {
         }
         self.after(MS, Event::Write);
         for session in 0..self.clients.sessions() {
-            let delay = self.some(20 * MS);
+            let delay = self.random_delay(20 * MS);
             self.after(delay, Event::Read { session });
         }
         self.after(50 * MS, Event::Trouble);
@@ -183,15 +183,15 @@ impl World {
     }
 
     /// Runs the next event, if it is before `until`.
-    pub(super) fn step(&mut self, until: True) -> bool {
+    pub(super) fn step(&mut self, until: TrueTime) -> bool {
         let Some((at, event)) = self.queue.pop(Timestamp::from_nanos(until)) else { return false };
         self.now = at.as_nanos();
         self.steps += 1;
-        self.happen(event);
+        self.handle_event(event);
         true
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         match event {
             Event::ToOrigin { replica, connection, slot } => {
                 self.deliver_to_origin(replica, connection, slot);
@@ -244,11 +244,11 @@ impl World {
             Event::GoOn { session, number } => self.go_on(session, number),
             Event::Cancel { session, number } => self.cancel(session, number),
             Event::Crash { replica } => self.crash(replica),
-            Event::Trouble => self.trouble(),
+            Event::Trouble => self.inject_fault(),
             Event::PutBack { digest } => self.put_back(digest),
             Event::Held { id } => self.use_held(id),
             Event::Join { replica } => self.join(replica),
-            Event::Mend(mend) => self.mend(mend),
+            Event::Repair(repair) => self.repair(repair),
         }
     }
 
@@ -339,7 +339,7 @@ impl World {
         let (image, bodies) = self.origin.disk.start();
         let policy = Box::new(ReadsPerWriteAndByte);
         let mut machine = Origin::recover(now, self.origin.config, policy, image, bodies);
-        machine.sow(self.options.fault);
+        machine.seed_fault(self.options.fault);
         let lost = machine.lost().count();
         self.situations.count(Situation::LostAtStart, lost as u64);
         self.origin.machine = Some(machine);
@@ -351,7 +351,7 @@ impl World {
         let now = host.clock.read(self.now);
         let (image, bodies) = host.disk.start();
         let mut machine = Replica::recover(now, host.config, image, bodies);
-        machine.sow(self.options.fault);
+        machine.seed_fault(self.options.fault);
         if let Some(before) = host.before.take() {
             machine.keep_lease(&before);
         }
@@ -361,10 +361,10 @@ impl World {
         self.pump_replica(replica);
     }
 
-    pub(super) fn connect_soon(&mut self, replica: usize, mean: True) {
+    pub(super) fn connect_soon(&mut self, replica: usize, mean: TrueTime) {
         if !self.replicas[replica].connecting {
             self.replicas[replica].connecting = true;
-            let delay = self.some(mean);
+            let delay = self.random_delay(mean);
             self.after(delay, Event::Connect { replica });
         }
     }

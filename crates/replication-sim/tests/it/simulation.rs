@@ -44,7 +44,7 @@ fn fine(options: Options) -> Outcome {
     let Outcome { violations, stuck, .. } = &outcome;
     let Options { seed, storage, step_slice, .. } = options;
     let what = format!("LULL_REPLICATE_SEED={seed}, {storage:?}, slices of {step_slice}");
-    assert!(outcome.is_fine(), "{what}: {violations:?} {stuck:?}");
+    assert!(outcome.has_no_violation(), "{what}: {violations:?} {stuck:?}");
     outcome
 }
 

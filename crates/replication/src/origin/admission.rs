@@ -7,7 +7,7 @@ use super::pending::Queued;
 use super::writes::{Put, Refused, Transaction, TransactionId};
 use crate::path::Path;
 use crate::time::Reading;
-use crate::types::{Change, Content, Digest, LARGEST_BODY, Sequence};
+use crate::types::{Change, Content, Digest, MAX_BODY_BYTES, Sequence};
 
 impl<P: Clone> Origin<P> {
     /// Begins a write. The answer is an [`Event::Acknowledged`] or [`Event::Refused`]. Transactions are
@@ -74,7 +74,7 @@ impl<P: Clone> Origin<P> {
     /// Whether a change is possible.
     fn validate(&self, path: &Path, put: &Put<P>) -> Result<(), Refused> {
         let Some(content) = put.content() else { return Ok(()) };
-        if content.size > LARGEST_BODY {
+        if content.size > MAX_BODY_BYTES {
             return Err(Refused::Large(path.clone()));
         }
         if !content.is_possible() {

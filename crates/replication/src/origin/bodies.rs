@@ -11,7 +11,7 @@ use crate::types::{Digest, DiskFull, Payload};
 impl<P: Clone> Origin<P> {
     /// Stores a body for a future transaction, which names it as [`Put::Stored`](super::Put::Stored), so that
     /// large transactions need not be in memory. The answer is an [`Event::Held`]; from then on the body is
-    /// kept until [`let_go`](Origin::let_go), or a crash.
+    /// kept until [`release_hold`](Origin::release_hold), or a crash.
     pub fn handle_hold(&mut self, id: HoldId, payload: Payload<P>) {
         let digest = payload.digest;
         self.bodies.shelf.keep(payload);
@@ -24,15 +24,15 @@ impl<P: Clone> Origin<P> {
     }
 
     /// The body is kept only as long as other owners need it.
-    pub fn let_go(&mut self, id: HoldId) {
-        self.bodies.let_go(id);
+    pub fn release_hold(&mut self, id: HoldId) {
+        self.bodies.release_hold(id);
     }
 
     /// The store has answered for a body.
     fn report_held(&mut self, digest: &Digest, outcome: Result<(), DiskFull>) {
         for id in self.bodies.poll_held(digest) {
             if outcome.is_err() {
-                self.bodies.let_go(id);
+                self.bodies.release_hold(id);
             }
             self.events.push_back(Event::Held { id, outcome });
         }
@@ -40,17 +40,17 @@ impl<P: Clone> Origin<P> {
 
     /// The store has a body, or no room for it.
     pub fn handle_stored(&mut self, now: Reading, digest: &Digest, outcome: Result<(), DiskFull>) {
-        self.take_in(digest, outcome);
+        self.handle_stored_body(digest, outcome);
         // It may be stored, or be on its way, by the log.
         let gone = !self.bodies.shelf.is_stored(digest) && !self.bodies.shelf.is_coming(digest);
         if outcome.is_err() && gone {
-            self.refuse_those_with(digest, &Refused::Disk(DiskFull));
+            self.reject_transactions_with(digest, &Refused::Disk(DiskFull));
         }
         self.form_append(now);
     }
 
     /// Passes the store's answer to the shelf. A body that was lost is pushed to the replicas that missed it.
-    pub(super) fn take_in(&mut self, digest: &Digest, outcome: Result<(), DiskFull>) {
+    pub(super) fn handle_stored_body(&mut self, digest: &Digest, outcome: Result<(), DiskFull>) {
         let is_back = self.bodies.shelf.handle_stored(digest, outcome);
         self.report_held(digest, outcome);
         if !is_back {
@@ -97,12 +97,12 @@ impl<P: Clone> Origin<P> {
         self.bodies.shelf.miss(digest);
         let paths = self.state.holders(digest).cloned().collect();
         self.events.push_back(Event::Lost { digest: *digest, paths });
-        self.refuse_those_with(digest, &Refused::NotStored(*digest));
+        self.reject_transactions_with(digest, &Refused::NotStored(*digest));
         self.form_append(now);
     }
 
     /// Reports the bodies that were missing at the start.
-    pub(super) fn tell_lost(&mut self) {
+    pub(super) fn report_lost(&mut self) {
         for digest in self.bodies.shelf.lost() {
             let paths = self.state.holders(digest).cloned().collect();
             self.events.push_back(Event::Lost { digest: *digest, paths });

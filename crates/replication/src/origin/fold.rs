@@ -51,7 +51,7 @@ impl<P: Clone> Origin<P> {
         while rest > 0
             && let Some(digest) = inline.get(fold.inline)
         {
-            self.take_in(digest, *outcome);
+            self.handle_stored_body(digest, *outcome);
             if outcome.is_err() {
                 self.bodies.shelf.release(digest);
             }

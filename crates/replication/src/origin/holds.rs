@@ -31,7 +31,7 @@ impl<P: Clone> Bodies<P> {
     }
 
     /// A body is kept no longer than others need it.
-    pub(super) fn let_go(&mut self, id: HoldId) {
+    pub(super) fn release_hold(&mut self, id: HoldId) {
         if let Some(digest) = self.holds.all.remove(&id) {
             self.shelf.release(&digest);
         }
@@ -66,10 +66,10 @@ mod tests {
         bodies.shelf.handle_stored(&digest, Ok(()));
         assert_eq!(bodies.poll_held(&digest), [HoldId(1), HoldId(2)]);
         assert_eq!(bodies.poll_held(&digest), []);
-        bodies.let_go(HoldId(1));
+        bodies.release_hold(HoldId(1));
         assert!(bodies.shelf.is_stored(&digest));
-        bodies.let_go(HoldId(2));
-        bodies.let_go(HoldId(2));
+        bodies.release_hold(HoldId(2));
+        bodies.release_hold(HoldId(2));
         assert!(!bodies.shelf.is_stored(&digest));
     }
 }

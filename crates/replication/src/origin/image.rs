@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chain_keeps_only_what_was_requested() {
+    fn chain_keeps_only_requested_hashes() {
         let digest = |at: u64| Digest::of(&at.to_le_bytes());
         let mut chain = Chain::new(Position { sequence: Sequence(5), chain: digest(5) });
         let kept = 3 * BLOCK as u64;

@@ -10,7 +10,7 @@ use super::image::Append;
 use super::strategy::Strategy;
 use super::writes::{CaseClashes, Refused, TransactionId};
 use crate::lane::Lanes;
-use crate::message::{MOST_CHANGES, MOST_ENTRIES, Refusal};
+use crate::message::{MAX_CHANGES, MAX_ENTRIES, Refusal};
 use crate::path::Path;
 use crate::shelf::BodyEffect;
 use crate::time::Drift;
@@ -26,7 +26,7 @@ pub struct Config {
     pub log: usize,
     /// Their changes, at most: they are in memory. New ones are always kept until the next ones come.
     pub log_changes: usize,
-    /// Bytes of the bodies that they overwrote or deleted, likewise.
+    /// Bytes of the bodies that they overwrote or deleted.
     pub log_bytes: Bytes,
     /// Hashes of the log that are kept beyond it, 32 bytes each: a replica that was away for more commits has
     /// to start over.
@@ -39,7 +39,7 @@ pub struct Config {
     /// Transactions that wait for the disk, at most: further ones are rejected.
     pub queue: usize,
     /// Changes in one message, or entries of a leaf, at most: larger commits and leaves go in parts. At most
-    /// [`MOST_CHANGES`](crate::message::MOST_CHANGES) and [`MOST_ENTRIES`](crate::message::MOST_ENTRIES).
+    /// [`MAX_CHANGES`](crate::message::MAX_CHANGES) and [`MAX_ENTRIES`](crate::message::MAX_ENTRIES).
     pub part: usize,
     /// The maximum size of a part on the wire, in bytes, unless one change takes more: a slow line carries
     /// this before any other message.
@@ -102,23 +102,22 @@ impl Default for Config {
 impl Config {
     /// Speculative bodies under way to one replica, at most, of any size: each is a message, and a row in the
     /// replica's database.
-    const MOST_UNDER_WAY: usize = 1_024;
+    const MAX_IN_FLIGHT: usize = 1_024;
 
     /// Whether one more body may be handed out.
     pub(super) fn has_room_under_way(&self, pushed: &UnderWay) -> bool {
-        let are_small =
-            pushed.len() < Self::MOST_UNDER_WAY && pushed.bytes() < self.under_way_bytes;
+        let are_small = pushed.len() < Self::MAX_IN_FLIGHT && pushed.bytes() < self.under_way_bytes;
         pushed.len() < self.under_way || are_small
     }
 
     /// How many of these changes fit into one message.
     pub(super) fn first_part(&self, changes: &[Change]) -> usize {
-        self.fitting(changes.len().min(MOST_CHANGES), changes.iter().map(length_of))
+        self.fitting(changes.len().min(MAX_CHANGES), changes.iter().map(length_of))
     }
 
     /// How many of these entries of a leaf fit into one message.
     pub(super) fn first_entries(&self, entries: &[(Path, Version)]) -> usize {
-        self.fitting(entries.len().min(MOST_ENTRIES), entries.iter().map(length_of_entry))
+        self.fitting(entries.len().min(MAX_ENTRIES), entries.iter().map(length_of_entry))
     }
 
     fn fitting(&self, most: usize, lengths: impl Iterator<Item = usize>) -> usize {

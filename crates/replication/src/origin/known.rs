@@ -1,8 +1,8 @@
 //! The origin's knowledge of its replicas, for its users.
 //!
 //! All of it was reported in this incarnation of the origin: none of it is worth a write to the disk. So the
-//! values are bounds for a replica that has not connected since the start. It was not heard for at least the
-//! time since the start, and has none of the commits since then.
+//! values are bounds for a replica that has not connected since the start. It has sent no message since the
+//! start, and counts as having none of the commits since then.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

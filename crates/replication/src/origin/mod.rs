@@ -61,7 +61,7 @@ pub use releases::Garbage;
 use releases::Releases;
 use snapshot::Building;
 use state::State;
-pub use strategy::{NoStrategy, Strategy};
+pub use strategy::{Strategy, UnknownStrategyError};
 pub use writes::{CaseClashes, Put, Refused, RollbackError, Transaction, TransactionId};
 
 /// The state machine of an origin. `P` is the content of a body or a reference to it; the machine does not
@@ -149,7 +149,7 @@ impl<P: Clone> Origin<P> {
         for version in live.chain(kept) {
             origin.bodies.shelf.need(&version.content.digest, version.content.size);
         }
-        origin.tell_lost();
+        origin.report_lost();
         for version in
             origin.state.image.log.iter().take(excess).flat_map(|entry| &entry.before).flatten()
         {
@@ -164,8 +164,8 @@ impl<P: Clone> Origin<P> {
         origin
     }
 
-    /// Sows a bug.
-    pub fn sow(&mut self, fault: Option<Fault>) {
+    /// Seeds a bug.
+    pub fn seed_fault(&mut self, fault: Option<Fault>) {
         self.faults = Faults::seeded(fault);
     }
 

@@ -30,11 +30,11 @@ impl Priority {
         // Exponent and the two bits after the point: the logarithm to the base 2 in quarters. Only its
         // monotonicity matters. It uses integers only, so it is the same everywhere.
         const QUARTERS: u32 = 50;
-        const LEAST: u64 = (1023 - 32) << 2;
+        const MIN_BITS: u64 = (1023 - 32) << 2;
         if benefit.is_nan() || benefit <= 0.0 {
             return Priority(0);
         }
-        let quarters = (benefit.to_bits() >> QUARTERS).saturating_sub(LEAST);
+        let quarters = (benefit.to_bits() >> QUARTERS).saturating_sub(MIN_BITS);
         Priority(u8::try_from(quarters).unwrap_or(u8::MAX))
     }
 }

@@ -75,7 +75,7 @@ impl Ranking {
         &self.order
     }
 
-    /// Puts an object where it belongs now. Gives its place, and its move if it stood elsewhere.
+    /// Inserts an object at its place. Returns the place, and the move if it had another place.
     pub(super) fn rank(
         &mut self,
         path: &Path,

@@ -83,7 +83,7 @@ impl State {
         self.by_body.of(digest).filter(has)
     }
 
-    /// What of these changes would be refused because of paths that differ only in case.
+    /// The changes that would be rejected because their paths differ only in case.
     pub(super) fn case_clashes(&self, changes: &BTreeMap<Path, Option<Content>>) -> Vec<CaseClash> {
         let found = |path: &Path| {
             let version = self.image.objects.get(path);

@@ -38,7 +38,7 @@ pub enum Strategy {
 #[error(
     "there is no strategy '{0}': write demand, push-all, threshold=P with P from 0 to 1, or trip"
 )]
-pub struct NoStrategy(String);
+pub struct UnknownStrategyError(String);
 
 impl Strategy {
     /// Whether invalidations wait for their pushed bodies, in the order of the log.
@@ -86,9 +86,9 @@ impl fmt::Display for Strategy {
 }
 
 impl FromStr for Strategy {
-    type Err = NoStrategy;
+    type Err = UnknownStrategyError;
 
-    fn from_str(text: &str) -> Result<Self, NoStrategy> {
+    fn from_str(text: &str) -> Result<Self, UnknownStrategyError> {
         match text {
             "demand" => Ok(Strategy::DemandOnly),
             "push-all" => Ok(Strategy::PushAll),
@@ -98,7 +98,7 @@ impl FromStr for Strategy {
                 .and_then(|least| least.parse().ok())
                 .filter(|least| (0.0..=1.0).contains(least))
                 .map(Strategy::Threshold)
-                .ok_or_else(|| NoStrategy(text.to_owned())),
+                .ok_or_else(|| UnknownStrategyError(text.to_owned())),
         }
     }
 }

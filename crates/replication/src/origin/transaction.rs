@@ -35,7 +35,7 @@ impl<P> Batch<P> {
 
 impl<P: Clone> Origin<P> {
     /// Finds the changes that restore the state at `to`, and refers to their bodies.
-    fn go_back(&mut self, queued: &mut Queued<P>, to: Sequence) -> Result<(), RollbackError> {
+    fn form_rollback(&mut self, queued: &mut Queued<P>, to: Sequence) -> Result<(), RollbackError> {
         let last = self.last().sequence;
         if to > last {
             return Err(RollbackError::NotYet(last));
@@ -59,7 +59,7 @@ impl<P: Clone> Origin<P> {
     }
 
     /// There was no room for a body, or it is lost: a transaction that needs it is refused as a whole.
-    pub(super) fn refuse_those_with(&mut self, digest: &Digest, why: &Refused) {
+    pub(super) fn reject_transactions_with(&mut self, digest: &Digest, why: &Refused) {
         for queued in self.pending.take_with(digest) {
             self.refuse(queued, why.clone());
         }
@@ -184,7 +184,7 @@ impl<P: Clone> Origin<P> {
     /// The first transaction is a rollback: it gets its changes, or is refused.
     fn begin_rollback(&mut self, to: Sequence) {
         let Some(mut queued) = self.pending.pop() else { return };
-        match self.go_back(&mut queued, to) {
+        match self.form_rollback(&mut queued, to) {
             Ok(()) => {
                 queued.back = None;
                 self.pending.push_front(queued);

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::path::Path;
 use crate::types::{
-    Content, Digest, DiskFull, LARGEST_BODY, LONGEST_TARGET, Metadata, Payload, Sequence,
+    Content, Digest, DiskFull, MAX_BODY_BYTES, MAX_TARGET_BYTES, Metadata, Payload, Sequence,
 };
 
 /// A caller's name for a transaction.
@@ -69,22 +69,24 @@ pub enum Refused {
     #[error(transparent)]
     Disk(#[from] DiskFull),
     /// A body was declared as stored, and is not.
-    #[error("the body {0} is not in the store any more: send it along")]
+    #[error("the body {0} is no longer in the store: send it with the transaction")]
     NotStored(Digest),
     /// An existing body was declared with a wrong size.
-    #[error("the body {0} does not have the {1} that were said: read its file again")]
+    #[error("the body {0} does not have the announced {1}: read its file again")]
     OtherSize(Digest, Bytes),
     /// A body exceeds the largest size.
-    #[error("`{0}` has over {LARGEST_BODY}: cut it into several files")]
+    #[error("`{0}` is larger than {MAX_BODY_BYTES}: split it into several files")]
     Large(Path),
     /// A link without a target or with one that is too long, or a folder with bytes.
     #[error(
-        "`{0}` is no possible link or folder: a target has 1 to {LONGEST_TARGET}, a folder no bytes"
+        "`{0}` is not a valid link or folder: a target has 1 to {MAX_TARGET_BYTES}, a folder no \
+         bytes"
     )]
     Impossible(Path),
     /// An object would be below another one.
     #[error(
-        "`{0}` is a file, and would have to be a folder too: delete it in the same transaction"
+        "`{0}` is a file, and another path needs it as a folder: delete it in the same \
+         transaction"
     )]
     FileAndFolder(Path),
     /// Two paths, of files or of their parent folders, differ only in case.
@@ -107,7 +109,7 @@ pub enum Refused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RollbackError {
     /// The log does not reach back.
-    #[error("the log goes back to {0} only: choose a later state")]
+    #[error("the log begins at {0}: choose a later state")]
     TooOld(Sequence),
     /// There is no such state so far.
     #[error("the last state is {0}: choose that or an earlier one")]

@@ -78,8 +78,8 @@ pub(super) struct Apply {
     pub(super) partial: Option<Partial>,
     /// Commits up to here are applied without waiting for their bodies.
     pub(super) force: Sequence,
-    /// And so are those up to what waiting reads have seen elsewhere, if all of it is here: a token may name a state
-    /// that never comes.
+    /// And so are those up to the states that waiting reads have seen at other replicas, if all of them are
+    /// here: a token may name a state that never comes.
     pub(super) awaited: BTreeSet<Sequence>,
     pub(super) writing: Option<Writing>,
     pub(super) fold: Fold,

@@ -2,9 +2,9 @@
 
 use super::Object;
 use super::early::Early;
-use super::elsewhere::Bodiless;
 use super::grace::Grace;
 use super::replaced::Replaced;
+use super::shared_bodies::WithoutBody;
 use crate::by_body::ByBody;
 use crate::message::Stock;
 use crate::path::Path;
@@ -34,7 +34,7 @@ pub(super) struct Bodies<P> {
     /// How many objects there are, and how many have their bodies.
     pub(super) stock: Stock,
     /// Objects that lack their bodies.
-    pub(super) bodiless: Bodiless,
+    pub(super) without_body: WithoutBody,
     /// Objects that have their bodies.
     pub(super) holders: ByBody,
     /// Overwritten bodies, by when they are given up.
@@ -51,7 +51,7 @@ impl<P: Clone> Bodies<P> {
             replaced: Replaced::default(),
             unsettled: None,
             stock: Stock::default(),
-            bodiless: Bodiless::default(),
+            without_body: WithoutBody::default(),
             grace: Grace::default(),
             holders: ByBody::default(),
             full_until: None,
@@ -60,7 +60,7 @@ impl<P: Clone> Bodies<P> {
 
     /// An object has entered the state, or has another body.
     pub(super) fn enter(&mut self, path: &Path, object: &Object) {
-        self.bodiless.add(path, object);
+        self.without_body.add(path, object);
         if object.valid {
             self.holders.add(&object.version.content.digest, path);
         }
@@ -68,7 +68,7 @@ impl<P: Clone> Bodies<P> {
 
     /// An object has left the state, or is about to change.
     pub(super) fn leave(&mut self, path: &Path, object: &Object) {
-        self.bodiless.remove(path, object);
+        self.without_body.remove(path, object);
         if object.valid {
             self.holders.remove(&object.version.content.digest, path);
         }

@@ -43,7 +43,7 @@ struct Lacks {
     /// The sum of their sizes.
     bytes: u64,
     /// Of these, changes whose bodies exceed the quota.
-    roomless: usize,
+    without_space: usize,
     /// Changes that no later commit of the buffer overwrites.
     newest: usize,
     /// The others, by the commit that overwrites them first.
@@ -69,11 +69,11 @@ impl Lacks {
         }
     }
 
-    fn count_roomless(&mut self, is_roomless: bool) {
-        if is_roomless {
-            self.roomless += 1;
+    fn count_without_space(&mut self, is_without_space: bool) {
+        if is_without_space {
+            self.without_space += 1;
         } else {
-            self.roomless -= 1;
+            self.without_space -= 1;
         }
     }
 }
@@ -85,8 +85,8 @@ impl Buffered {
     }
 
     /// Whether it lacks bodies, and only such that exceed the quota.
-    pub(super) fn lacks_room_only(&self) -> bool {
-        self.lacks.all > 0 && self.lacks.all == self.lacks.roomless
+    pub(super) fn lacks_only_space(&self) -> bool {
+        self.lacks.all > 0 && self.lacks.all == self.lacks.without_space
     }
 
     /// Their approximate memory.
@@ -178,12 +178,12 @@ pub(super) struct Buffer {
     /// place.
     leaving: VecDeque<(u64, usize, Arc<Vec<Change>>)>,
     /// Changes whose bodies exceed the quota.
-    roomless: BTreeSet<(Sequence, Path)>,
+    without_space: BTreeSet<(Sequence, Path)>,
 }
 
 /// The properties of a commit beside its changes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct About {
+pub(super) struct CommitSummary {
     pub(super) position: Position,
     pub(super) sequence: Sequence,
     pub(super) stamp: WallTime,
@@ -218,8 +218,8 @@ impl Buffer {
             if let Some(content) = change.content.filter(|one| !is_stored(&one.digest)) {
                 self.lacks.count(true, content.size, None);
                 self.lacking.add(content.size);
-                if self.roomless.contains(&(sequence, change.path.clone())) {
-                    self.lacks.count_roomless(true);
+                if self.without_space.contains(&(sequence, change.path.clone())) {
+                    self.lacks.count_without_space(true);
                 }
             }
             let before = self.places.before(&change.path, place);
@@ -266,8 +266,8 @@ impl Buffer {
     }
 
     /// The commit that arrived in parts is complete.
-    pub(super) fn push(&mut self, about: About) {
-        let About { position, sequence, stamp, said } = about;
+    pub(super) fn push(&mut self, about: CommitSummary) {
+        let CommitSummary { position, sequence, stamp, said } = about;
         let changes = Arc::new(core::mem::take(&mut self.open));
         let (lacks, all) = (core::mem::take(&mut self.lacks), core::mem::take(&mut self.open_all));
         let bytes = core::mem::take(&mut self.open_bytes) + size_of::<Buffered>() as u64;
@@ -312,12 +312,12 @@ impl Buffer {
             let next = later.next().filter(|(other, _)| *other == path).map(|(_, next)| next.0);
             let sequence = self.commits.get((place.0 - self.first) as usize);
             let sequence = sequence.map(|buffered| buffered.sequence);
-            let is_roomless =
-                sequence.is_some_and(|sequence| self.roomless.contains(&(sequence, path)));
+            let is_without_space =
+                sequence.is_some_and(|sequence| self.without_space.contains(&(sequence, path)));
             let lacks = self.lacks(place);
             lacks.count(!is_stored, size, next);
-            if is_roomless {
-                lacks.count_roomless(!is_stored);
+            if is_without_space {
+                lacks.count_without_space(!is_stored);
             }
             if is_stored {
                 self.lacking.remove(1, size);
@@ -334,7 +334,7 @@ impl Buffer {
         path: &Path,
         is_stored: impl Fn(&Digest) -> bool,
     ) {
-        if !self.roomless.insert((sequence, path.clone())) {
+        if !self.without_space.insert((sequence, path.clone())) {
             return;
         }
         let places = self.places.by_path.range((path.clone(), Place::FIRST)..);
@@ -348,15 +348,15 @@ impl Buffer {
         for place in places {
             let content = self.change(place).content;
             if content.is_some_and(|content| !is_stored(&content.digest)) {
-                self.lacks(place).count_roomless(true);
+                self.lacks(place).count_without_space(true);
             }
         }
     }
 
     /// Bodies over the quota in states up to this one do not matter any more.
-    pub(super) fn forget_roomless(&mut self, present: Sequence) {
-        while self.roomless.first().is_some_and(|(sequence, _)| *sequence <= present) {
-            self.roomless.pop_first();
+    pub(super) fn forget_without_space(&mut self, present: Sequence) {
+        while self.without_space.first().is_some_and(|(sequence, _)| *sequence <= present) {
+            self.without_space.pop_first();
         }
     }
 
@@ -443,7 +443,8 @@ impl Buffer {
 
     /// They are all dropped without being applied.
     pub(super) fn clear(&mut self) {
-        *self = Buffer { roomless: core::mem::take(&mut self.roomless), ..Buffer::default() };
+        *self =
+            Buffer { without_space: core::mem::take(&mut self.without_space), ..Buffer::default() };
     }
 
     /// The connection has ended.

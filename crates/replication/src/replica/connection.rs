@@ -1,8 +1,8 @@
 //! The messages between a replica and its origin on the control channel.
 
-use super::{About, Event, Link, Partial, Replica};
+use super::{CommitSummary, Event, Link, Partial, Replica};
 use crate::faults::Fault;
-use crate::message::{Frame, MOST_PATHS, PROTOCOL, Session, Start, ToOrigin, ToReplica, Tree};
+use crate::message::{Frame, MAX_PATHS, PROTOCOL, Session, Start, ToOrigin, ToReplica, Tree};
 use crate::time::{LocalTime, Reading, WallTime};
 use crate::types::{Change, Digest, NextPosition, Position, Sequence};
 
@@ -79,9 +79,9 @@ impl<P: Clone> Replica<P> {
         self.wake(now);
     }
 
-    /// Bytes of the control channel had arrived by then. A part of a message also ends the silence, however
-    /// long the rest of it takes.
-    pub fn handle_heard(&mut self, at: LocalTime) {
+    /// Bytes of the control channel have arrived. A part of a message also ends the silence, however long the
+    /// rest of it takes.
+    pub fn handle_received_bytes(&mut self, at: LocalTime) {
         if self.connection.is_open() {
             self.connection.heard = self.connection.heard.max(at);
         }
@@ -120,15 +120,15 @@ impl<P: Clone> Replica<P> {
             let reads = core::mem::take(&mut self.reads.counts);
             let mut reads = reads.into_iter().peekable();
             while reads.peek().is_some() {
-                let some = reads.by_ref().take(MOST_PATHS).collect();
+                let some = reads.by_ref().take(MAX_PATHS).collect();
                 self.connection.outbox.push_back(ToOrigin::Reads(some));
             }
         }
-        self.tell_report(now.local);
+        self.send_report(now.local);
     }
 
     /// Reports this replica's status when it is time.
-    fn tell_report(&mut self, now: LocalTime) {
+    fn send_report(&mut self, now: LocalTime) {
         if let Some(pause) = self.config.report
             && self.is_connected()
             && self.connection.report_at <= now
@@ -217,7 +217,7 @@ impl<P: Clone> Replica<P> {
         match start {
             Start::Log => {
                 if new_life || self.comparison.untold {
-                    self.tell_lacking(now.local);
+                    self.report_lacking(now.local);
                 } else {
                     self.ask_again(now.local);
                 }
@@ -315,7 +315,7 @@ impl<P: Clone> Replica<P> {
             return true;
         }
         let position = if more { received } else { partial.next.finish() };
-        self.apply.buffer.push(About { position, sequence, stamp, said });
+        self.apply.buffer.push(CommitSummary { position, sequence, stamp, said });
         if more {
             self.apply.partial = Some(partial);
         } else {
@@ -344,7 +344,7 @@ impl<P: Clone> Replica<P> {
         self.lease.heartbeat(now, stamp, echo, self.faults);
         // The ping was sent after it.
         self.comparison.untold &= echo.is_none_or(|sent| sent < self.comparison.told_at);
-        self.look_through();
+        self.request_scan();
         if self.lease.certified(now.local) {
             self.output.counters.certified += 1;
         } else {

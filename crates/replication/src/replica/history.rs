@@ -22,14 +22,14 @@ pub(super) struct Past {
 }
 
 /// The version of a path up to a state: none if the path did not exist.
-type Was = (Sequence, Option<Version>);
+type PastVersion = (Sequence, Option<Version>);
 
 /// The past states, from the earliest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct History {
     pub(super) past: VecDeque<Past>,
     /// By path, from the earliest: one entry for each state that changes the path.
-    was: BTreeMap<Path, VecDeque<Was>>,
+    was: BTreeMap<Path, VecDeque<PastVersion>>,
     changes: usize,
     /// When the present state was made.
     pub(super) made: WallTime,
@@ -42,7 +42,7 @@ pub(super) struct History {
 }
 
 /// The version in `list` at the state `at`; none if nothing has changed since.
-pub(super) fn value(list: &VecDeque<Was>, at: Sequence) -> Option<Option<Version>> {
+pub(super) fn value(list: &VecDeque<PastVersion>, at: Sequence) -> Option<Option<Version>> {
     list.get(list.partition_point(|(upto, _)| *upto < at)).map(|(_, version)| *version)
 }
 
@@ -58,7 +58,7 @@ impl History {
     pub(super) fn range<'a>(
         &'a self,
         from: Bound<&[u8]>,
-    ) -> impl Iterator<Item = (&'a Path, &'a VecDeque<Was>)> {
+    ) -> impl Iterator<Item = (&'a Path, &'a VecDeque<PastVersion>)> {
         self.was.range::<[u8], _>((from, Bound::Unbounded))
     }
 

@@ -1,7 +1,7 @@
 //! Missing bodies, and the reports of them to the origin.
 
 use super::{Config, Event, Object, Replica};
-use crate::message::{MOST_PATHS, ToOrigin};
+use crate::message::{MAX_PATHS, ToOrigin};
 use crate::path::Path;
 use crate::time::LocalTime;
 use crate::types::Sequence;
@@ -14,13 +14,13 @@ impl<P: Clone> Replica<P> {
     /// Reports missing bodies to an origin that has lost its queue: as many as there is space for, because
     /// none evicts others. The report may be lost with its connection, so each connection repeats it until
     /// the origin has confirmed it.
-    pub(super) fn tell_lacking(&mut self, now: LocalTime) {
+    pub(super) fn report_lacking(&mut self, now: LocalTime) {
         while !self.fold_some(now, usize::MAX) {}
         self.missing.forget_rejected();
         (self.comparison.untold, self.comparison.told_at) = (true, now);
         let mut room = self.room();
         let mut paths = Vec::new();
-        for path in self.bodies.bodiless.paths() {
+        for path in self.bodies.without_body.paths() {
             let Some(object) = self.image.objects.get(path) else { continue };
             let size = object.version.content.size.0;
             if size <= room {
@@ -28,7 +28,7 @@ impl<P: Clone> Replica<P> {
                 paths.push(path.clone());
             }
         }
-        for some in paths.chunks(MOST_PATHS) {
+        for some in paths.chunks(MAX_PATHS) {
             self.connection.outbox.push_back(ToOrigin::Lacking(some.to_vec()));
         }
     }

@@ -110,7 +110,7 @@ impl Connection {
         matches!(self.link, Link::Greeting | Link::Connected(_))
     }
 
-    /// What other channels of this connection show, if the origin talks to this replica.
+    /// The state of the connection's other channels, if the origin sends messages.
     pub(super) fn session(&self) -> Option<Session> {
         match self.link {
             Link::Connected(session) => Some(session),

@@ -11,7 +11,6 @@ mod buffer;
 mod connection;
 mod demands;
 mod early;
-mod elsewhere;
 mod fold;
 mod forming;
 mod grace;
@@ -32,6 +31,7 @@ mod replaced;
 mod resync;
 mod room;
 mod scheduler;
+mod shared_bodies;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -49,8 +49,8 @@ use crate::types::{Digest, DiskFull, Position, Sequence};
 
 use apply::{Apply, Partial, Phase, Writing};
 use bodies::{Bodies, Unsettled};
-use buffer::{About, Buffered};
 pub use buffer::{BodyCount, Garbage};
+use buffer::{Buffered, CommitSummary};
 use early::Early;
 use history::History;
 pub use image::{Image, Object, Step};
@@ -163,8 +163,8 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// Sows a bug.
-    pub fn sow(&mut self, fault: Option<crate::Fault>) {
+    /// Seeds a bug.
+    pub fn seed_fault(&mut self, fault: Option<crate::Fault>) {
         self.faults = Faults::seeded(fault);
     }
 
@@ -280,7 +280,7 @@ impl<P: Clone> Replica<P> {
         self.missing.unanswered.expire(now.local);
         self.withdraw(now.local);
         self.ask_again(now.local);
-        self.look_through();
+        self.request_scan();
         self.go_on_with_step(now);
         self.advance(now.local);
         self.wake(now.local);
@@ -367,7 +367,7 @@ impl<P: Clone> Replica<P> {
                 self.disk_full(now.local);
             }
         }
-        self.tell_taken();
+        self.report_taken();
         self.leave(digest);
         self.greet();
         self.advance(now.local);
@@ -376,7 +376,7 @@ impl<P: Clone> Replica<P> {
     /// The store has deleted a body.
     pub fn handle_dropped(&mut self, digest: &Digest) {
         self.bodies.shelf.handle_dropped(digest);
-        self.tell_taken();
+        self.report_taken();
         self.leave(digest);
         self.greet();
     }

@@ -138,7 +138,7 @@ pub enum Why {
     Stale,
     /// The required state is on its way to the disk.
     Applying,
-    /// The session has seen a later state elsewhere.
+    /// The session has seen a later state at another replica.
     Behind,
     /// The body has to be fetched.
     Invalid,
@@ -178,7 +178,7 @@ pub(super) struct Reads {
 impl<P: Clone> Replica<P> {
     /// Whether a read that waits for this blocks later ones. A read that waits for an unknown state does not:
     /// the token of its session keeps its reads in order, and the token may name a state that never comes.
-    fn holds_up(&self, request: &Request, why: Why) -> bool {
+    fn blocks_later_reads(&self, request: &Request, why: Why) -> bool {
         self.config.order == Order::Conservative && request.is_ordered() && why != Why::Behind
     }
 
@@ -188,7 +188,7 @@ impl<P: Clone> Replica<P> {
         let ordered = request.is_ordered();
         let passes = ordered && self.reads.waiting.iter().any(|one| one.request.is_ordered());
         let outcome = if ordered
-            && self.reads.waiting.iter().any(|one| self.holds_up(&one.request, one.why))
+            && self.reads.waiting.iter().any(|one| self.blocks_later_reads(&one.request, one.why))
         {
             Err(Why::Order)
         } else {
@@ -278,7 +278,7 @@ impl<P: Clone> Replica<P> {
                         waiting.why = why;
                     }
                     self.cannot_mask(now, why);
-                    held_up |= self.holds_up(&request, why);
+                    held_up |= self.blocks_later_reads(&request, why);
                     at += 1;
                 }
             }

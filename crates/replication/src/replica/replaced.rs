@@ -12,7 +12,7 @@ use crate::types::Digest;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Replaced {
-    /// What objects with an early body would free: their body in the state, and its bytes.
+    /// The space that objects with an early body would free: their body in the state, and its bytes.
     of: BTreeMap<Path, (Digest, u64)>,
     /// The same objects by that body. None sorts before all paths.
     by_body: BTreeSet<(Digest, Option<Path>)>,

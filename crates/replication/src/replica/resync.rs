@@ -23,15 +23,15 @@ enum State {
     /// Compares branches.
     Branches,
     /// Compares the leaves of these branches; these leaves differ so far.
-    Leaves(BTreeSet<u8>, BTreeMap<u16, Told>),
+    Leaves(BTreeSet<u8>, BTreeMap<u16, LeafHash>),
     /// Waits for these leaves. A part of one may have come, whose rest comes next.
-    Entries(BTreeMap<u16, Told>, Option<(u16, Entries)>),
+    Entries(BTreeMap<u16, LeafHash>, Option<(u16, Entries)>),
     /// Knows all differences.
     Complete,
 }
 
 /// The hash of a leaf at the origin; none if the leaf is empty.
-type Told = Option<Digest>;
+type LeafHash = Option<Digest>;
 
 /// Whether the entries of a leaf may follow `before`.
 fn goes_on(leaf: u16, before: &[(Path, Version)], entries: &[(Path, Version)]) -> bool {
@@ -40,7 +40,7 @@ fn goes_on(leaf: u16, before: &[(Path, Version)], entries: &[(Path, Version)]) -
 }
 
 /// Whether these entries have the hash of the leaf.
-fn is_told(entries: &[(Path, Version)], told: Told) -> bool {
+fn has_leaf_hash(entries: &[(Path, Version)], told: LeafHash) -> bool {
     digest_of(entries) == told.unwrap_or_else(|| digest_of(&[]))
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Resync {
     making: (MerkleBuilder, Option<Path>),
     fetched: Leaves,
     /// The hashes of those.
-    hashes: BTreeMap<u16, Told>,
+    hashes: BTreeMap<u16, LeafHash>,
     /// Leaves of previous trees, which it may still have.
     known: Leaves,
 }
@@ -152,7 +152,7 @@ impl Resync {
                     let told = theirs.get(&leaf).copied();
                     match self.known.remove(&leaf) {
                         // Their leaf and their order were checked when they came.
-                        Some(entries) if is_told(&entries, told) => {
+                        Some(entries) if has_leaf_hash(&entries, told) => {
                             self.fetched.insert(leaf, entries);
                             self.hashes.insert(leaf, told);
                         }
@@ -189,7 +189,7 @@ impl Resync {
                     *begun = Some((leaf, all));
                     return Ok(None);
                 }
-                if !is_told(&all, told) {
+                if !has_leaf_hash(&all, told) {
                     return Err(());
                 }
                 missing.remove(&leaf);

@@ -28,7 +28,7 @@ use crate::time::{LocalTime, Reading};
 use crate::types::{Change, Digest, DiskFull, Payload, Sequence, Version};
 
 /// Why a commit is applied.
-enum Because {
+enum ApplyReason {
     Bodies,
     Deadline,
     /// There is nothing to wait for.
@@ -135,7 +135,7 @@ impl<P: Clone> Replica<P> {
                 }
             }
         }
-        self.tell_taken();
+        self.report_taken();
         self.advance(now.local);
         // A pushed body is of no use to a read before the store has it.
         if is_of_read {
@@ -145,7 +145,7 @@ impl<P: Clone> Replica<P> {
 
     /// Counts the bodies that are in the store, or were discarded. The origin pushes only a few more than
     /// these. So no more of them are in memory, however slow this disk is.
-    pub(super) fn tell_taken(&mut self) {
+    pub(super) fn report_taken(&mut self) {
         let (pushed, fetched) = (
             self.connection.pushed.look(&self.bodies.shelf),
             self.connection.fetched.look(&self.bodies.shelf),
@@ -286,29 +286,29 @@ impl<P: Clone> Replica<P> {
         self.config.buffer.0 / 2
     }
 
-    fn because(&self, buffered: &Buffered, now: LocalTime) -> Option<Because> {
+    fn apply_reason(&self, buffered: &Buffered, now: LocalTime) -> Option<ApplyReason> {
         if buffered.has_bodies() {
-            Some(Because::Bodies)
-        } else if self.comes_at_once(buffered) || buffered.lacks_room_only() {
-            Some(Because::AtOnce)
+            Some(ApplyReason::Bodies)
+        } else if self.comes_at_once(buffered) || buffered.lacks_only_space() {
+            Some(ApplyReason::AtOnce)
         } else if self.is_due(buffered, now) {
-            Some(Because::Deadline)
+            Some(ApplyReason::Deadline)
         } else if buffered.sequence <= self.apply.force
             || buffered.sequence <= self.apply.awaited(self.image.position)
         {
-            Some(Because::Demand)
+            Some(ApplyReason::Demand)
         } else {
             None
         }
     }
 
     /// Waiting commits are checked at the next event.
-    pub(super) fn look_through(&mut self) {
+    pub(super) fn request_scan(&mut self) {
         self.apply.events_since_look = self.apply.buffer.len() / COMMITS_PER_EVENT;
     }
 
     /// Whether it is time to check waiting commits.
-    fn is_to_look(&mut self) -> bool {
+    fn is_scan_due(&mut self) -> bool {
         self.apply.events_since_look = self.apply.events_since_look.saturating_add(1);
         let often = self.apply.events_since_look >= self.apply.buffer.len() / COMMITS_PER_EVENT;
         if often {
@@ -330,7 +330,7 @@ impl<P: Clone> Replica<P> {
         let (reasons, is_large) = self.decide(now);
         self.count(&reasons, is_large);
         if is_large {
-            let with_bodies = reasons.iter().map(|because| matches!(because, Because::Bodies));
+            let with_bodies = reasons.iter().map(|because| matches!(because, ApplyReason::Bodies));
             return self.begin_forming(now, with_bodies.collect());
         }
         let commits = reasons.len();
@@ -373,7 +373,7 @@ impl<P: Clone> Replica<P> {
 
     /// Which commits at the front of the buffer the next step contains, and why; and whether that step is
     /// large.
-    fn decide(&mut self, now: LocalTime) -> (Vec<Because>, bool) {
+    fn decide(&mut self, now: LocalTime) -> (Vec<ApplyReason>, bool) {
         let (mut reasons, mut ends) = (Vec::new(), Vec::new());
         let mut look = None;
         let (mut bytes, half) = (self.apply.buffer.bytes().0, self.half_of_room());
@@ -382,15 +382,15 @@ impl<P: Clone> Replica<P> {
             if size > self.large() {
                 break;
             }
-            let for_room = || (bytes > half).then_some(Because::AtOnce);
-            if let Some(because) = self.because(buffered, now).or_else(for_room) {
+            let for_room = || (bytes > half).then_some(ApplyReason::AtOnce);
+            if let Some(because) = self.apply_reason(buffered, now).or_else(for_room) {
                 size += buffered.changes.len();
                 bytes = bytes.saturating_sub(buffered.bytes());
                 reasons.push(because);
                 ends.push(reasons.len());
                 continue;
             }
-            if !*look.get_or_insert_with(|| self.is_to_look()) {
+            if !*look.get_or_insert_with(|| self.is_scan_due()) {
                 break;
             }
             let Some(more) = self.apply.buffer.overtaken(reasons.len()) else { break };
@@ -398,7 +398,7 @@ impl<P: Clone> Replica<P> {
                 size += buffered.changes.len();
                 bytes = bytes.saturating_sub(buffered.bytes());
                 let has_bodies = buffered.has_bodies();
-                reasons.push(if has_bodies { Because::Bodies } else { Because::Overtaken });
+                reasons.push(if has_bodies { ApplyReason::Bodies } else { ApplyReason::Overtaken });
             }
             ends.push(reasons.len());
         }
@@ -407,21 +407,21 @@ impl<P: Clone> Replica<P> {
     }
 
     /// Counts the commits of the next step by the reasons for applying them.
-    fn count(&mut self, reasons: &[Because], is_large: bool) {
+    fn count(&mut self, reasons: &[ApplyReason], is_large: bool) {
         let counters = &mut self.output.counters;
         for (buffered, because) in self.apply.buffer.iter().zip(reasons) {
             counters.transactions += u64::from(buffered.changes.len() > 1);
             match because {
-                Because::Bodies => {
+                ApplyReason::Bodies => {
                     counters.with_bodies += 1;
                     // A large step is counted while it is made.
                     let is_named = is_large || is_named(&self.bodies.early, buffered);
                     counters.deduplicated += u64::from(!is_named);
                 }
-                Because::Deadline => counters.at_deadline += 1,
-                Because::AtOnce => counters.at_once += 1,
-                Because::Demand => counters.on_demand += 1,
-                Because::Overtaken => counters.overtaken += 1,
+                ApplyReason::Deadline => counters.at_deadline += 1,
+                ApplyReason::AtOnce => counters.at_once += 1,
+                ApplyReason::Demand => counters.on_demand += 1,
+                ApplyReason::Overtaken => counters.overtaken += 1,
             }
         }
     }
@@ -433,7 +433,7 @@ impl<P: Clone> Replica<P> {
 
     /// Leaves out commits at the end if the step would become large: the next step takes them. `ends` are the
     /// possible ends of a step. Returns whether it is large all the same.
-    fn cut(&self, reasons: &mut Vec<Because>, ends: &[usize]) -> bool {
+    fn cut(&self, reasons: &mut Vec<ApplyReason>, ends: &[usize]) -> bool {
         let sizes =
             self.apply.buffer.iter().take(reasons.len()).map(|buffered| buffered.changes.len());
         let sums = sizes.scan(0, |sum, size| {

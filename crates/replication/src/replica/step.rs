@@ -40,7 +40,7 @@ impl<P: Clone> Replica<P> {
             return;
         }
         if outcome.is_err() {
-            return self.give_step_up(now);
+            return self.abandon_step(now);
         }
         // The rest of an earlier step.
         self.settle_early(self.config.slice.max(self.config.step_slice));
@@ -53,7 +53,7 @@ impl<P: Clone> Replica<P> {
     }
 
     /// There was no room for the step.
-    fn give_step_up(&mut self, now: Reading) {
+    fn abandon_step(&mut self, now: Reading) {
         let Some(Writing { step, between, lost, .. }) = self.apply.writing.take() else { return };
         let valid = step.changes.values().flatten().filter(|object| object.valid);
         let digests = valid.map(|object| &object.version.content.digest).chain(&between);
@@ -106,7 +106,7 @@ impl<P: Clone> Replica<P> {
         for digest in between.into_iter().filter(|digest| !lost.contains(digest)) {
             self.give_up(now.local, digest, self.config.grace);
         }
-        self.apply.buffer.forget_roomless(self.position());
+        self.apply.buffer.forget_without_space(self.position());
         self.greet();
         let from = self.bodies.unsettled.take().map_or((before.next(), None), |rest| rest.from);
         self.bodies.unsettled = Some(Unsettled { from, since: now.local });
@@ -122,7 +122,7 @@ impl<P: Clone> Replica<P> {
             // The origin pushes everything to an empty replica unasked. For others it begins after this
             // message. Otherwise it would push the bodies that are reported as missing then.
             if !first {
-                self.tell_lacking(now.local);
+                self.report_lacking(now.local);
             }
             self.connection.outbox.push_back(ToOrigin::Resynced(self.position()));
         }

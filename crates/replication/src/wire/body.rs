@@ -8,8 +8,8 @@ use crate::message::BodyHeader;
 use crate::types::{Digest, PIECE};
 
 /// Hashes of pieces in one frame, at most: as many bytes as a piece.
-pub(super) const MOST_HASHES: usize = PIECE / 32;
-const HASHES: (&str, usize) = ("hashes", MOST_HASHES);
+pub(super) const MAX_HASHES: usize = PIECE / 32;
+const HASHES: (&str, usize) = ("hashes", MAX_HASHES);
 
 /// A replica's only message on a channel of bodies: its session says which connection this belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,7 +65,7 @@ const BYTES: u8 = 0x63;
 const BROKEN: u8 = 0x64;
 
 impl Coded for Attach {
-    const LONGEST: usize = super::HEADER - 4;
+    const MAX_FRAME_BYTES: usize = super::HEADER - 4;
 
     fn kind(&self) -> u8 {
         ATTACH
@@ -81,7 +81,7 @@ impl Coded for Attach {
 }
 
 impl Coded for BodyPart {
-    const LONGEST: usize = super::HEADER - 4 + 1 + 4 + PIECE;
+    const MAX_FRAME_BYTES: usize = super::HEADER - 4 + 1 + 4 + PIECE;
 
     fn kind(&self) -> u8 {
         match self {

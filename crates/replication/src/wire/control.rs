@@ -8,24 +8,24 @@ use super::WireError;
 use super::cursor::{Reader, Writer};
 use super::sealed::Coded;
 use crate::message::{
-    Ask, MOST_CHANGES, MOST_ENTRIES, MOST_PATHS, Refusal, Report, Start, Stock, ToOrigin,
-    ToReplica, Tree,
+    Ask, MAX_CHANGES, MAX_ENTRIES, MAX_PATHS, Refusal, Report, Start, Stock, ToOrigin, ToReplica,
+    Tree,
 };
 use crate::path::Path;
 use crate::types::{Change, Content, Version};
 
-/// The maximum frame of replicas: [`MOST_PATHS`] of the longest paths, with counts, are 4.1 MB.
-const LONGEST_TO_ORIGIN: usize = 5 << 20;
-/// The maximum frame of the origin: [`MOST_CHANGES`] changes of the longest paths are 4.1 MB, and so are
-/// [`MOST_ENTRIES`] entries of a leaf.
-const LONGEST_TO_REPLICA: usize = 5 << 20;
+/// The maximum frame of replicas: [`MAX_PATHS`] of the longest paths, with counts, are 4.1 MB.
+const MAX_TO_ORIGIN_BYTES: usize = 5 << 20;
+/// The maximum frame of the origin: [`MAX_CHANGES`] changes of the longest paths are 4.1 MB, and so are
+/// [`MAX_ENTRIES`] entries of a leaf.
+const MAX_TO_REPLICA_BYTES: usize = 5 << 20;
 
-const PATHS: (&str, usize) = ("paths", MOST_PATHS);
-const CHANGES: (&str, usize) = ("changes", MOST_CHANGES);
+const PATHS: (&str, usize) = ("paths", MAX_PATHS);
+const CHANGES: (&str, usize) = ("changes", MAX_CHANGES);
 const BRANCHES: (&str, usize) = ("branches", 1 << 8);
 const LEAVES: (&str, usize) = ("leaves", 1 << 16);
 const LEAVES_OF_A_BRANCH: (&str, usize) = ("leaves", 1 << 8);
-const ENTRIES: (&str, usize) = ("entries", MOST_ENTRIES);
+const ENTRIES: (&str, usize) = ("entries", MAX_ENTRIES);
 
 /// The fewest bytes of a path, a change, an entry of a leaf.
 const PATH: usize = 2 + 1;
@@ -78,7 +78,7 @@ mod kind {
 }
 
 impl Coded for ToOrigin {
-    const LONGEST: usize = LONGEST_TO_ORIGIN;
+    const MAX_FRAME_BYTES: usize = MAX_TO_ORIGIN_BYTES;
 
     fn kind(&self) -> u8 {
         match self {
@@ -226,7 +226,7 @@ fn read_report(from: &mut Reader<'_>) -> Result<Report, WireError> {
 }
 
 impl Coded for ToReplica {
-    const LONGEST: usize = LONGEST_TO_REPLICA;
+    const MAX_FRAME_BYTES: usize = MAX_TO_REPLICA_BYTES;
 
     fn kind(&self) -> u8 {
         match self {

@@ -6,7 +6,7 @@ use super::WireError;
 use crate::path::Path;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{
-    Content, Digest, LARGEST_BODY, Metadata, Position, ReplicaId, Sequence, Version,
+    Content, Digest, MAX_BODY_BYTES, Metadata, Position, ReplicaId, Sequence, Version,
 };
 
 /// Appends fields.
@@ -107,7 +107,7 @@ impl<'a> Writer<'a> {
 
     /// Appends a hash, a size and metadata.
     pub fn content(&mut self, value: &Content) -> Result<(), WireError> {
-        if value.size > LARGEST_BODY {
+        if value.size > MAX_BODY_BYTES {
             return Err(WireError::Value("size"));
         }
         if !value.is_possible() {
@@ -266,7 +266,7 @@ impl<'a> Reader<'a> {
     pub fn content(&mut self) -> Result<Content, WireError> {
         let digest = self.digest("digest")?;
         let size = Bytes(self.u64("size")?);
-        if size > LARGEST_BODY {
+        if size > MAX_BODY_BYTES {
             return Err(WireError::Value("size"));
         }
         let modified = self.wall("modified")?;

@@ -6,7 +6,7 @@ use super::sealed::Coded;
 use crate::message::{Enrol, Enrolled, FromAuthority, NotEnrolled, ToAuthority};
 
 /// Bytes of a certificate or a request for one, at most. Lull's have 300 to 500.
-const LONGEST: usize = 4_096;
+const MAX_CERTIFICATE_BYTES: usize = 4_096;
 /// Authorities that are trusted at a time, at most: two during a replacement.
 const AUTHORITIES: (&str, usize) = ("authorities", 4);
 
@@ -16,7 +16,7 @@ const ENROLLED: u8 = 0x51;
 const NOT_ENROLLED: u8 = 0x52;
 
 impl Coded for ToAuthority {
-    const LONGEST: usize = super::HEADER - 4 + 4 + 32 + 2 + LONGEST;
+    const MAX_FRAME_BYTES: usize = super::HEADER - 4 + 4 + 32 + 2 + MAX_CERTIFICATE_BYTES;
 
     fn kind(&self) -> u8 {
         match self {
@@ -30,9 +30,9 @@ impl Coded for ToAuthority {
             ToAuthority::Enrol(Enrol { replica, secret, request }) => {
                 to.replica(*replica);
                 to.bytes(secret);
-                to.blob(("request", LONGEST), request)
+                to.blob(("request", MAX_CERTIFICATE_BYTES), request)
             }
-            ToAuthority::Renew(request) => to.blob(("request", LONGEST), request),
+            ToAuthority::Renew(request) => to.blob(("request", MAX_CERTIFICATE_BYTES), request),
         }
     }
 
@@ -41,17 +41,21 @@ impl Coded for ToAuthority {
             ENROL => ToAuthority::Enrol(Enrol {
                 replica: from.replica("replica")?,
                 secret: from.digest("secret")?.0,
-                request: from.blob(("request", LONGEST))?,
+                request: from.blob(("request", MAX_CERTIFICATE_BYTES))?,
             }),
-            RENEW => ToAuthority::Renew(from.blob(("request", LONGEST))?),
+            RENEW => ToAuthority::Renew(from.blob(("request", MAX_CERTIFICATE_BYTES))?),
             other => return Err(WireError::Kind(other)),
         })
     }
 }
 
 impl Coded for FromAuthority {
-    const LONGEST: usize =
-        super::HEADER - 4 + 4 + 32 + (1 + 32) + 4 + (1 + AUTHORITIES.1) * (2 + LONGEST);
+    const MAX_FRAME_BYTES: usize = super::HEADER - 4
+        + 4
+        + 32
+        + (1 + 32)
+        + 4
+        + (1 + AUTHORITIES.1) * (2 + MAX_CERTIFICATE_BYTES);
 
     fn kind(&self) -> u8 {
         match self {
@@ -69,9 +73,9 @@ impl Coded for FromAuthority {
                     to.bytes(key);
                     Ok(())
                 })?;
-                to.blob(("certificate", LONGEST), &enrolled.certificate)?;
+                to.blob(("certificate", MAX_CERTIFICATE_BYTES), &enrolled.certificate)?;
                 to.list(AUTHORITIES, &enrolled.authorities, |to, authority| {
-                    to.blob(("authority", LONGEST), authority)
+                    to.blob(("authority", MAX_CERTIFICATE_BYTES), authority)
                 })
             }
             FromAuthority::Refused(why) => {
@@ -94,8 +98,9 @@ impl Coded for FromAuthority {
                 token_key: from.digest("token key")?.0,
                 other_token_key: from
                     .option("other token key", |from| Ok(from.digest("other token key")?.0))?,
-                certificate: from.blob(("certificate", LONGEST))?,
-                authorities: from.list(AUTHORITIES, 2, |from| from.blob(("authority", LONGEST)))?,
+                certificate: from.blob(("certificate", MAX_CERTIFICATE_BYTES))?,
+                authorities: from
+                    .list(AUTHORITIES, 2, |from| from.blob(("authority", MAX_CERTIFICATE_BYTES)))?,
             }),
             NOT_ENROLLED => FromAuthority::Refused(match from.u8("reason")? {
                 0 => NotEnrolled::Ticket,

@@ -138,7 +138,7 @@ impl Preface {
     /// Decodes these bytes. The last three are reserved for later versions, and ignored.
     ///
     /// # Errors
-    /// If they are no preface of Lull.
+    /// If they are not a preface of Lull.
     pub fn decode(bytes: [u8; PREFACE]) -> Result<Self, WireError> {
         let [m0, m1, m2, m3, o0, o1, n0, n1, channel, ..] = bytes;
         if [m0, m1, m2, m3] != MAGIC {
@@ -182,7 +182,7 @@ mod sealed {
     /// How a message is written and read.
     pub trait Coded: Sized {
         /// The longest frame of its connection, without the field of the length.
-        const LONGEST: usize;
+        const MAX_FRAME_BYTES: usize;
 
         /// Its kind.
         fn kind(&self) -> u8;
@@ -223,11 +223,11 @@ fn encode_at<M: Message>(
     frame.message.write(&mut writer)?;
     let length = to.len() - begin - 4;
     match u32::try_from(length) {
-        Ok(short) if length <= M::LONGEST => {
+        Ok(short) if length <= M::MAX_FRAME_BYTES => {
             to[begin..begin + 4].copy_from_slice(&short.to_le_bytes());
             Ok(())
         }
-        _ => Err(WireError::Long { length, limit: M::LONGEST }),
+        _ => Err(WireError::Long { length, limit: M::MAX_FRAME_BYTES }),
     }
 }
 
@@ -285,8 +285,8 @@ impl<M: Message> Frames<M> {
         let rest = &self.bytes[self.read..];
         let Some((length, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
         let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
-        if length > M::LONGEST {
-            return Err(WireError::Long { length, limit: M::LONGEST });
+        if length > M::MAX_FRAME_BYTES {
+            return Err(WireError::Long { length, limit: M::MAX_FRAME_BYTES });
         }
         let Some(frame) = rest.get(..length) else { return Ok(None) };
         let frame = decode(frame)?;

@@ -10,7 +10,7 @@ use blake3::hazmat::{
 };
 use thiserror::Error;
 
-use super::body::{BodyPart, MOST_HASHES};
+use super::body::{BodyPart, MAX_HASHES};
 use crate::lane::Lane;
 use crate::message::BodyHeader;
 use crate::types::{Content, Digest, PIECE};
@@ -56,7 +56,7 @@ impl Outline {
     /// none for a single piece, which the hash of the body verifies.
     pub fn part(&self, lane: Lane, number: usize) -> Option<BodyPart> {
         let told = if self.0.len() < 2 { &[] } else { &self.0[..] };
-        let hashes = told.chunks(MOST_HASHES).nth(number)?.to_vec();
+        let hashes = told.chunks(MAX_HASHES).nth(number)?.to_vec();
         Some(BodyPart::Hashes { lane, hashes })
     }
 

@@ -11,19 +11,19 @@ use proptest::prelude::*;
 use super::*;
 use crate::lane::Lane;
 use crate::message::{
-    Ask, BodyHeader, Enrol, Enrolled, FromAuthority, MOST_PATHS, NotEnrolled, Refusal, Report,
+    Ask, BodyHeader, Enrol, Enrolled, FromAuthority, MAX_PATHS, NotEnrolled, Refusal, Report,
     Start, Stock, ToAuthority, ToOrigin, ToReplica, Tree,
 };
-use crate::path::{LONGEST_PATH, Path};
+use crate::path::{MAX_PATH_BYTES, Path};
 use crate::time::{LocalTime, WallTime};
 use crate::types::{
-    Change, Content, Digest, Kind, LARGEST_BODY, Metadata, Mode, Position, ReplicaId, Sequence,
+    Change, Content, Digest, Kind, MAX_BODY_BYTES, Metadata, Mode, Position, ReplicaId, Sequence,
     Version,
 };
 
 fn path() -> impl Strategy<Value = Path> {
     let short = "[a-zäß€ ]{1,9}(/[a-z.…]{3,60}){0,3}";
-    let long = (1..=LONGEST_PATH).prop_map(|length| {
+    let long = (1..=MAX_PATH_BYTES).prop_map(|length| {
         let names = "n".repeat(255) + "/";
         names.repeat(16)[..length].trim_end_matches('/').to_owned()
     });
@@ -65,7 +65,7 @@ fn content() -> impl Strategy<Value = Content> {
         content
     });
     let folder = (wall(), mode()).prop_map(|(modified, mode)| Content::folder(modified, mode));
-    prop_oneof![3 => of(Kind::File, 0..=LARGEST_BODY.0), 1 => link, 1 => folder]
+    prop_oneof![3 => of(Kind::File, 0..=MAX_BODY_BYTES.0), 1 => link, 1 => folder]
 }
 
 fn mode() -> impl Strategy<Value = Mode> {
@@ -316,10 +316,10 @@ fn of(message: ToOrigin) -> Frame<ToOrigin> {
 fn message_over_a_limit_is_not_encoded() {
     let paths = |count| vec![Path::new("a").expect("a path"); count];
     let mut bytes = vec![7];
-    assert_eq!(encode(&of(ToOrigin::Lacking(paths(MOST_PATHS))), &mut bytes), Ok(()));
+    assert_eq!(encode(&of(ToOrigin::Lacking(paths(MAX_PATHS))), &mut bytes), Ok(()));
     bytes.truncate(1);
-    let error = encode(&of(ToOrigin::Lacking(paths(MOST_PATHS + 1))), &mut bytes);
-    let expected = WireError::Count { what: "paths", count: MOST_PATHS + 1, limit: MOST_PATHS };
+    let error = encode(&of(ToOrigin::Lacking(paths(MAX_PATHS + 1))), &mut bytes);
+    let expected = WireError::Count { what: "paths", count: MAX_PATHS + 1, limit: MAX_PATHS };
     assert_eq!((error, &bytes[..]), (Err(expected), &[7][..]));
     let lane = Lane::default();
     let piece = BodyPart::Piece { lane, number: 0, bytes: vec![0; PIECE + 1] };
@@ -327,7 +327,7 @@ fn message_over_a_limit_is_not_encoded() {
     assert!(matches!(encode(&frame, &mut bytes), Err(WireError::Long { .. })));
     let content = Content {
         digest: Digest::default(),
-        size: Bytes(LARGEST_BODY.0 + 1),
+        size: Bytes(MAX_BODY_BYTES.0 + 1),
         metadata: Metadata::default(),
     };
     let changes = vec![Change { path: paths(1)[0].clone(), content: Some(content) }];
@@ -339,13 +339,13 @@ fn message_over_a_limit_is_not_encoded() {
 
 #[test]
 fn message_with_the_longest_paths_fits_its_frame() {
-    let longest = Path::new(&("n".repeat(255) + "/").repeat(16)[..LONGEST_PATH]).expect("a path");
-    let reads = ToOrigin::Reads(vec![(longest.clone(), u32::MAX); MOST_PATHS]);
+    let longest = Path::new(&("n".repeat(255) + "/").repeat(16)[..MAX_PATH_BYTES]).expect("a path");
+    let reads = ToOrigin::Reads(vec![(longest.clone(), u32::MAX); MAX_PATHS]);
     assert_eq!(encode(&of(reads), &mut Vec::new()), Ok(()));
     let content =
-        Content { digest: Digest::default(), size: LARGEST_BODY, metadata: Metadata::default() };
+        Content { digest: Digest::default(), size: MAX_BODY_BYTES, metadata: Metadata::default() };
     let version = Version { sequence: Sequence(1), content };
-    let entries = vec![(longest.clone(), version); crate::message::MOST_ENTRIES];
+    let entries = vec![(longest.clone(), version); crate::message::MAX_ENTRIES];
     let part = Tree::Entries { leaf: 1, entries, more: true };
     let message = ToReplica::Tree { of: Sequence(1), part };
     let frame = Frame { session: Session::default(), message };
@@ -354,7 +354,7 @@ fn message_with_the_longest_paths_fits_its_frame() {
     let message = ToReplica::Invalidation {
         sequence: Sequence(1),
         stamp: WallTime::default(),
-        changes: vec![change; crate::message::MOST_CHANGES],
+        changes: vec![change; crate::message::MAX_CHANGES],
         more: false,
     };
     let frame = Frame { session: Session::default(), message };
@@ -365,7 +365,7 @@ fn message_with_the_longest_paths_fits_its_frame() {
 fn length_of_changes_and_entries_is_exact() {
     let path = |length: usize| Path::new(&"n".repeat(length)).expect("a path");
     let content =
-        Content { digest: Digest::default(), size: LARGEST_BODY, metadata: Metadata::default() };
+        Content { digest: Digest::default(), size: MAX_BODY_BYTES, metadata: Metadata::default() };
     let frame = |changes: &[Change]| {
         let (sequence, stamp, changes) = (Sequence(1), WallTime::default(), changes.to_vec());
         let message = ToReplica::Invalidation { sequence, stamp, changes, more: false };
@@ -410,7 +410,7 @@ fn invalid_frame_is_rejected_with_its_rule() {
         ("a kind", with(4, 0x41), WireError::Kind(0x41)),
         ("a number of paths", with(HEADER + 1, 1), WireError::Short("paths")),
         ("a limit", with(HEADER + 3, 1), {
-            WireError::Count { what: "paths", count: (1 << 24) + 1, limit: MOST_PATHS }
+            WireError::Count { what: "paths", count: (1 << 24) + 1, limit: MAX_PATHS }
         }),
         ("a shorter path", with(FIRST, 2), WireError::Rest(1)),
         ("a longer path", with(FIRST, 9), WireError::Short("path")),

@@ -69,7 +69,7 @@ fn discipline_is_parsed_by_its_name() {
 }
 
 #[test]
-fn drop_tail_drops_only_what_does_not_fit() {
+fn drop_tail_drops_only_packets_that_do_not_fit() {
     for (limit, fits) in [
         (Limit::Packets(3), 3),
         (Limit::Bytes(4500), 3),

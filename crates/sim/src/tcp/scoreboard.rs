@@ -25,7 +25,7 @@ const SACKED: u8 = 1;
 /// It is assumed to be lost.
 const LOST: u8 = 2;
 /// It was retransmitted and may be in the network.
-const AGAIN: u8 = 4;
+const RETRANSMITTED: u8 = 4;
 /// It has been sent more than once, so its round-trip time is ambiguous.
 const AMBIGUOUS: u8 = 8;
 /// The application was the limit when it was sent.
@@ -149,7 +149,7 @@ pub(super) struct Scoreboard {
     lost: u32,
     again: u32,
     /// Lost ones that have not been retransmitted.
-    to_mend: u32,
+    unrepaired: u32,
     /// The highest three sacked numbers plus one, ascending; 0 for none.
     highest: [u32; DUP_THRESH],
     /// Everything below has been checked for losses.
@@ -194,8 +194,8 @@ impl Scoreboard {
     }
 
     /// Segments that are assumed to be lost and not retransmitted.
-    pub(super) fn to_mend(&self) -> u32 {
-        self.to_mend
+    pub(super) fn unrepaired(&self) -> u32 {
+        self.unrepaired
     }
 
     /// Segments that are assumed to be lost, retransmitted or not.
@@ -228,13 +228,13 @@ impl Scoreboard {
         let index = self.index(number);
         let segment = &mut self.segments[index];
         assert!(!segment.has(SACKED), "segment {number} has arrived, it is not sent again");
-        if !segment.has(AGAIN) {
+        if !segment.has(RETRANSMITTED) {
             self.again += 1;
             if segment.has(LOST) {
-                self.to_mend -= 1;
+                self.unrepaired -= 1;
             }
         }
-        segment.flags |= AGAIN | AMBIGUOUS;
+        segment.flags |= RETRANSMITTED | AMBIGUOUS;
         segment.stamp(stamp);
         (segment.payload, segment.has(LAST))
     }
@@ -259,13 +259,13 @@ impl Scoreboard {
     }
 
     fn forget_loss(&mut self, flags: u8) {
-        if flags & AGAIN != 0 {
+        if flags & RETRANSMITTED != 0 {
             self.again -= 1;
         }
         if flags & LOST != 0 {
             self.lost -= 1;
-            if flags & AGAIN == 0 {
-                self.to_mend -= 1;
+            if flags & RETRANSMITTED == 0 {
+                self.unrepaired -= 1;
             }
         }
     }
@@ -300,7 +300,7 @@ impl Scoreboard {
         }
         delivery.see(segment);
         let flags = segment.flags;
-        segment.flags = flags & !(LOST | AGAIN) | SACKED;
+        segment.flags = flags & !(LOST | RETRANSMITTED) | SACKED;
         self.forget_loss(flags);
         self.sacked += 1;
         // An insertion into three ascending numbers.
@@ -337,8 +337,8 @@ impl Scoreboard {
         }
         segment.flags |= LOST;
         self.lost += 1;
-        if !segment.has(AGAIN) {
-            self.to_mend += 1;
+        if !segment.has(RETRANSMITTED) {
+            self.unrepaired += 1;
         }
         true
     }
@@ -351,12 +351,12 @@ impl Scoreboard {
         }
         for segment in &mut self.segments {
             if !segment.has(SACKED) {
-                segment.flags = segment.flags & !AGAIN | LOST;
+                segment.flags = segment.flags & !RETRANSMITTED | LOST;
             }
         }
         self.again = 0;
         self.lost = self.outstanding() - self.sacked;
-        self.to_mend = self.lost;
+        self.unrepaired = self.lost;
         self.cursor = self.first;
         self.frontier = self.next();
     }
@@ -368,12 +368,12 @@ impl Scoreboard {
 
     /// RFC 6675 §4, `NextSeg` rule 1: the next lost segment that was not retransmitted.
     pub(super) fn next_lost(&mut self) -> Option<u32> {
-        if self.to_mend == 0 {
+        if self.unrepaired == 0 {
             return None;
         }
         while self.cursor < self.next() {
             let segment = &self.segments[self.index(self.cursor)];
-            if segment.has(LOST) && !segment.has(AGAIN) {
+            if segment.has(LOST) && !segment.has(RETRANSMITTED) {
                 return Some(self.cursor);
             }
             self.cursor += 1;
@@ -387,7 +387,7 @@ impl Scoreboard {
         let end = self.highest[DUP_THRESH - 1];
         while self.cursor < end {
             let segment = &self.segments[self.index(self.cursor)];
-            if segment.flags & (SACKED | AGAIN) == 0 {
+            if segment.flags & (SACKED | RETRANSMITTED) == 0 {
                 return Some(self.cursor);
             }
             self.cursor += 1;
@@ -400,7 +400,7 @@ impl Scoreboard {
         let end = self.highest[DUP_THRESH - 1];
         (self.cursor..end).any(|number| {
             let segment = &self.segments[self.index(number)];
-            segment.flags & (SACKED | AGAIN) == 0
+            segment.flags & (SACKED | RETRANSMITTED) == 0
         })
     }
 
@@ -409,7 +409,7 @@ impl Scoreboard {
     pub(super) fn highest_missing(&self) -> Option<u32> {
         let from_end = self.segments.iter().rev().position(|segment| !segment.has(SACKED))?;
         let number = self.next() - 1 - from_end as u32;
-        (!self.segments[self.index(number)].has(AGAIN)).then_some(number)
+        (!self.segments[self.index(number)].has(RETRANSMITTED)).then_some(number)
     }
 
     /// Without selective acknowledgements: one more unknown segment has arrived. It is assumed to be the
@@ -452,9 +452,9 @@ impl Scoreboard {
         let sacked = count(&|segment| segment.has(SACKED));
         (self.sacked == sacked || sacked == 0)
             && self.lost == count(&|segment| segment.has(LOST))
-            && self.again == count(&|segment| segment.has(AGAIN))
-            && self.to_mend == count(&|segment| segment.has(LOST) && !segment.has(AGAIN))
-            && count(&|segment| segment.has(SACKED) && segment.has(LOST | AGAIN)) == 0
+            && self.again == count(&|segment| segment.has(RETRANSMITTED))
+            && self.unrepaired == count(&|segment| segment.has(LOST) && !segment.has(RETRANSMITTED))
+            && count(&|segment| segment.has(SACKED) && segment.has(LOST | RETRANSMITTED)) == 0
             && self.sacked + self.lost <= self.outstanding() + self.again
     }
 }

@@ -60,7 +60,7 @@ enum State {
 
 /// The state of loss recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mending {
+enum RecoveryState {
     Open,
     /// Until this segment is acknowledged (RecoveryPoint); whether the rescue was used, and whether
     /// NewReno's timer was restarted.
@@ -97,7 +97,7 @@ pub struct Sender {
     board: Scoreboard,
     pacer: Pacer,
     state: State,
-    mending: Mending,
+    recovery_state: RecoveryState,
     /// Segments up to here may be sent: the acknowledged ones and the advertised window.
     right_edge: u32,
     /// One segment is sent regardless of the window: RFC 6675 §5 step 4.3, RFC 6298 §5.4.
@@ -127,7 +127,7 @@ impl core::fmt::Debug for Sender {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Sender")
             .field("state", &self.state)
-            .field("mending", &self.mending)
+            .field("mending", &self.recovery_state)
             .field("window", &self.controller.window())
             .field("in_flight", &self.board.in_flight())
             .field("counters", &self.counters)
@@ -147,7 +147,7 @@ impl Sender {
             board: Scoreboard::default(),
             pacer: Pacer::default(),
             state: State::Closed,
-            mending: Mending::Open,
+            recovery_state: RecoveryState::Open,
             right_edge: parameters.receive_window,
             forced: false,
             unpaced: false,
@@ -249,17 +249,17 @@ impl Sender {
         self.right_edge = self.right_edge.max(header.cumulative.saturating_add(header.window));
         self.counters.acknowledged_bytes += delivery.bytes;
 
-        let lost = self.mend(has_advanced, delivery.segments > 0);
+        let lost = self.recover(has_advanced, delivery.segments > 0);
         let ack = self.sample(now, header, &delivery, in_flight, lost);
         self.controller.handle_ack(&ack);
-        self.hear_echo(now, header);
+        self.handle_ecn_echo(now, header);
         if has_advanced {
             // RFC 6298 §5.2 and §5.3.
             if self.board.outstanding() == 0 {
                 self.deadline = NEVER;
             } else if !self.leaves_timer_running() {
                 self.restart_timer(now.as_nanos());
-                if let Mending::Recovery { restarted, .. } = &mut self.mending {
+                if let RecoveryState::Recovery { restarted, .. } = &mut self.recovery_state {
                     *restarted = true;
                 }
             }
@@ -298,21 +298,23 @@ impl Sender {
     }
 
     /// Finds losses, and begins and ends recoveries.
-    fn mend(&mut self, has_advanced: bool, has_delivered: bool) -> Losses {
-        if let Mending::Recovery { until, .. } | Mending::Loss { until } = self.mending {
+    fn recover(&mut self, has_advanced: bool, has_delivered: bool) -> Losses {
+        if let RecoveryState::Recovery { until, .. } | RecoveryState::Loss { until } =
+            self.recovery_state
+        {
             // Reno's recovery ends with any new acknowledgement (RFC 5681 §3.2 step 6).
             let ends_early = self.parameters.recovery == Recovery::Reno
-                && matches!(self.mending, Mending::Recovery { .. });
+                && matches!(self.recovery_state, RecoveryState::Recovery { .. });
             if self.board.first() >= until || (has_advanced && ends_early) {
-                self.mending = Mending::Open;
+                self.recovery_state = RecoveryState::Open;
                 if ends_early {
                     self.board.forget_duplicates();
                 }
             }
         }
-        let told = match self.mending {
-            Mending::Open => self.board.first(),
-            Mending::Recovery { until, .. } | Mending::Loss { until } => until,
+        let told = match self.recovery_state {
+            RecoveryState::Open => self.board.first(),
+            RecoveryState::Recovery { until, .. } | RecoveryState::Loss { until } => until,
         };
         let before = self.board.lost();
         let news = match self.parameters.recovery {
@@ -321,9 +323,10 @@ impl Sender {
         };
         let found = self.board.lost() - before;
         self.counters.losses += u64::from(found);
-        if self.mending == Mending::Open && self.board.to_mend() > 0 {
+        if self.recovery_state == RecoveryState::Open && self.board.unrepaired() > 0 {
             let until = self.board.next();
-            self.mending = Mending::Recovery { until, rescued: false, restarted: false };
+            self.recovery_state =
+                RecoveryState::Recovery { until, rescued: false, restarted: false };
             if self.parameters.recovery != Recovery::Reno {
                 self.recover = Some(until);
             }
@@ -339,8 +342,8 @@ impl Sender {
 
     /// Without selective acknowledgements. Returns the number of new losses.
     fn detect_plain(&mut self, has_advanced: bool, has_delivered: bool) -> u32 {
-        match self.mending {
-            Mending::Open => {
+        match self.recovery_state {
+            RecoveryState::Open => {
                 // RFC 5681 §3.2 step 2; RFC 6582 §3.2 step 2: not for duplicates that retransmitted segments
                 // caused. If no later segment has arrived, the cause is unknown.
                 let is_loss = !has_advanced
@@ -349,7 +352,7 @@ impl Sender {
                     && self.recover.is_none_or(|recover| self.board.first() > recover);
                 u32::from(is_loss && self.board.mark_lost(self.board.first()))
             }
-            Mending::Recovery { .. } => {
+            RecoveryState::Recovery { .. } => {
                 // RFC 6582 §3.2 step 3: a partial acknowledgement shows the next hole.
                 if has_advanced && self.board.outstanding() > 0 {
                     let first = self.board.first();
@@ -357,7 +360,7 @@ impl Sender {
                 }
                 0
             }
-            Mending::Loss { .. } => 0,
+            RecoveryState::Loss { .. } => 0,
         }
     }
 
@@ -392,7 +395,7 @@ impl Sender {
         // selective acknowledgements. A controller needs to know that the window was not the limit.
         ack.app_limited = stamp.app_limited
             || (self.parameters.recovery != Recovery::Sack
-                && matches!(self.mending, Mending::Recovery { .. }));
+                && matches!(self.recovery_state, RecoveryState::Recovery { .. }));
         ack.one_way_micros = Some(header.one_way_micros);
         let rtt = now.as_nanos() - stamp.sent;
         // RFC 6298 §3: a segment that was sent twice gives no measurement.
@@ -410,13 +413,13 @@ impl Sender {
 
     /// RFC 3168 §6.1.2: one reduction for each window of data, and none if a recovery has already reduced the
     /// window for it.
-    fn hear_echo(&mut self, now: Timestamp, header: &AckHeader) {
+    fn handle_ecn_echo(&mut self, now: Timestamp, header: &AckHeader) {
         if !header.echo || !self.parameters.ecn {
             return;
         }
         // A segment sent after the reduction must have arrived. The first such segment stops the receiver's
         // echo; until then, every acknowledgement echoes.
-        if self.mending == Mending::Open && self.board.first() > self.mark_until {
+        if self.recovery_state == RecoveryState::Open && self.board.first() > self.mark_until {
             self.controller.handle_mark(now, self.rate.delivered());
             self.mark_until = self.board.next();
             self.window_reduced = true;
@@ -446,7 +449,7 @@ impl Sender {
             State::Established if self.board.outstanding() > 0 => {
                 self.counters.timeouts += 1;
                 let until = self.board.next();
-                self.mending = Mending::Loss { until };
+                self.recovery_state = RecoveryState::Loss { until };
                 self.recover = Some(until);
                 self.board.mark_all_lost(self.parameters.recovery == Recovery::Sack);
                 self.controller.handle_timeout(now, self.rate.delivered());
@@ -463,7 +466,7 @@ impl Sender {
     /// it fires if there are many holes.
     fn leaves_timer_running(&self) -> bool {
         self.parameters.recovery == Recovery::NewReno
-            && matches!(self.mending, Mending::Recovery { restarted: true, .. })
+            && matches!(self.recovery_state, RecoveryState::Recovery { restarted: true, .. })
     }
 
     fn restart_timer(&mut self, now: u64) {

@@ -50,7 +50,7 @@ pub enum Unused {
     /// The budget grows (SSR §5.2.2 only requires samples).
     Grows,
     /// Beyond two documents a second, it grows only if half of it was given out since the last time: unused
-    /// capacity is no evidence about the server, as with unfilled windows of TCP (RFC 7661). An extension:
+    /// capacity shows nothing about the server, as with unfilled windows of TCP (RFC 7661). An extension:
     /// otherwise a quiet site's budget is at its maximum when a crowd comes.
     Stays,
 }
@@ -171,14 +171,14 @@ struct Busy {
 impl Busy {
     /// The longest time between two calls that counts. A monitor that has to wait before it may probe a slow
     /// server again comes later than at the next epoch.
-    const LONGEST: Duration = Duration::from_secs(60);
+    const MAX_GAP: Duration = Duration::from_secs(60);
 
     fn since(now: Timestamp) -> Self {
         Busy { time: Duration::ZERO, last: now }
     }
 
     fn poll(&mut self, now: Timestamp) {
-        self.time += now.saturating_since(self.last).min(Self::LONGEST);
+        self.time += now.saturating_since(self.last).min(Self::MAX_GAP);
         self.last = self.last.max(now);
     }
 }

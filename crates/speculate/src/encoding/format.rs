@@ -16,7 +16,7 @@ pub(crate) const AGED: u16 = 3;
 #[non_exhaustive]
 pub enum ReadError {
     /// It does not begin like a model.
-    #[error("this is no model")]
+    #[error("this is not a model")]
     NoModel,
     /// Another version of the program wrote it.
     #[error(
@@ -25,16 +25,19 @@ pub enum ReadError {
     )]
     Version(u16),
     /// It ends too early.
-    #[error("the model is cut off: take an older copy, or train it again")]
+    #[error("the model is truncated: use an older copy, or train it again")]
     Truncated,
     /// Its bytes have changed since they were written.
-    #[error("the model is damaged, its checksum is wrong: take an older copy, or train it again")]
+    #[error("the model is damaged, its checksum is wrong: use an older copy, or train it again")]
     Checksum,
     /// It has contents that no model has.
-    #[error("the model is damaged, its {0} cannot be: take an older copy, or train it again")]
+    #[error("the model is damaged, its {0} is invalid: use an older copy, or train it again")]
     Invalid(&'static str),
     /// It may grow beyond the granted memory.
-    #[error("the model may take {needed}, and {most} are granted: train one with lower limits")]
+    #[error(
+        "the model may need {needed} of memory, and {most} are allowed: train one with lower \
+             limits"
+    )]
     TooLarge {
         /// Its memory at its limits.
         needed: Bytes,

@@ -4,7 +4,7 @@ use super::Measured;
 
 /// The result of a candidate against baselines.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Standing {
+pub struct BaselineComparison {
     /// Its distance below the best baseline: at each place as a share of that one's page hit rate, summed up
     /// over all places. Being ahead counts nothing.
     pub shortfall: f64,
@@ -22,12 +22,12 @@ pub struct Standing {
 /// 2. at equal distance, the largest average lead comes first;
 /// 3. otherwise, the earlier one in the list.
 ///
-/// Places where no baseline has a hit are no evidence, and are left out.
+/// Places where no baseline has a hit do not count.
 pub fn ranking<'a>(
     slices: &[&'a [Measured]],
     is_baseline: impl Fn(&str) -> bool,
     bytes_per_page: &[f64],
-) -> Vec<(&'a str, Standing)> {
+) -> Vec<(&'a str, BaselineComparison)> {
     let mut places = Vec::new();
     for slice in slices {
         for bytes in bytes_per_page {
@@ -39,9 +39,9 @@ pub fn ranking<'a>(
         }
     }
     let candidates = slices.first().copied().unwrap_or_default().iter().enumerate();
-    let mut ranking: Vec<(&str, Standing)> = candidates
+    let mut ranking: Vec<(&str, BaselineComparison)> = candidates
         .map(|(which, one)| {
-            let mut standing = Standing { shortfall: 0.0, ratio: 0.0 };
+            let mut standing = BaselineComparison { shortfall: 0.0, ratio: 0.0 };
             for (slice, bytes, best) in &places {
                 let rate = slice.get(which).map_or(0.0, |one| one.page_hit_rate_at(*bytes));
                 standing.shortfall += (1.0 - rate / best).max(0.0);

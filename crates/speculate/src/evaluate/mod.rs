@@ -1,4 +1,4 @@
-//! How good predictors are on a log: trained continuously, measured on its later part.
+//! The quality of predictors on a log: trained continuously, measured on its later part.
 //!
 //! Each client has a cache that keeps its responses for as long as its session lasts (SSR §5.3.1 has one that
 //! never evicts). After a page request, each predictor gives a list. URLs on the list that are not in the
@@ -23,7 +23,7 @@ use crate::observe::{Ignored, Kind, Observer};
 use crate::predict::{Asker, Candidate, Predictor};
 
 pub use bootstrap::{Bootstrap, Interval};
-pub use choice::{Standing, ranking};
+pub use choice::{BaselineComparison, ranking};
 use clients::Clients;
 pub use plan::Plan;
 pub use tally::{Measured, Point};

@@ -97,7 +97,7 @@ impl Tallies {
     /// Groups of clients.
     pub(super) const GROUPS: usize = 64;
     /// The maximum number of slices.
-    const MOST_SLICES: usize = 1 << 16;
+    const MAX_SLICES: usize = 1 << 16;
 
     /// # Panics
     /// If the plan has more than a hundred lengths or priorities, or they are not ordered from strict to
@@ -106,7 +106,7 @@ impl Tallies {
         assert!(plan.lengths.len() <= 100 && plan.priorities.len() <= 100, "too many ways");
         assert!(plan.lengths.is_sorted(), "from short to long");
         assert!(plan.priorities.is_sorted_by(|a, b| a >= b), "from strict to generous");
-        assert!(plan.slices.len() < Tallies::MOST_SLICES, "too many slices");
+        assert!(plan.slices.len() < Tallies::MAX_SLICES, "too many slices");
         let kinds = Row::kinds(plan);
         let groups = plan.slices.len() * Tallies::GROUPS;
         Tallies {

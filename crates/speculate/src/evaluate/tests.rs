@@ -239,5 +239,9 @@ fn candidate_closest_to_the_baselines_is_chosen() {
     }
     assert_eq!(ranking(&[], |_| true, &[100.0]), []);
     let none = ranking(&[&first], |_| false, &[100.0]);
-    assert_eq!(none[0], ("base a", Standing { shortfall: 0.0, ratio: 0.0 }), "nothing to go by");
+    assert_eq!(
+        none[0],
+        ("base a", BaselineComparison { shortfall: 0.0, ratio: 0.0 }),
+        "nothing to go by"
+    );
 }

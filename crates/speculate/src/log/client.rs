@@ -331,10 +331,11 @@ pub(super) fn is_host_name(word: &str) -> bool {
 
 /// Whether a word is one of [`NO_CLIENTS`].
 fn is_common_word(word: &str) -> bool {
-    const LONGEST: usize = 11;
+    const MAX_LETTERS: usize = 11;
     // All that are longer than `h2` consist of letters.
     let may_be = |word: &str| {
-        word.len() == 2 || word.len() <= LONGEST && word.bytes().all(|b| b.is_ascii_alphabetic())
+        word.len() == 2
+            || word.len() <= MAX_LETTERS && word.bytes().all(|b| b.is_ascii_alphabetic())
     };
     may_be(word) && NO_CLIENTS.iter().any(|other| word.eq_ignore_ascii_case(other))
 }
@@ -362,7 +363,7 @@ pub(super) struct Pseudonyms {
 }
 
 /// Pseudonyms that are remembered until they are accepted.
-const MOST_SEEN: usize = 4_096;
+const MAX_SEEN: usize = 4_096;
 /// One line in this many has to be of a client that was seen before.
 const COME_BACK: u64 = 32;
 /// This many repeats are a permanent proof.
@@ -370,7 +371,7 @@ const PROOF: u64 = 256;
 
 impl Pseudonyms {
     /// The same evidence for lines that will be read again from the first one.
-    pub(super) fn for_the_same_lines(self) -> Self {
+    pub(super) fn for_reread(self) -> Self {
         Pseudonyms { seen: BTreeSet::new(), ..self }
     }
 
@@ -383,7 +384,7 @@ impl Pseudonyms {
         if self.seen.contains(name) {
             self.repeats += 1;
         } else {
-            if self.seen.len() >= MOST_SEEN {
+            if self.seen.len() >= MAX_SEEN {
                 self.seen.clear();
             }
             self.seen.insert(name.into());

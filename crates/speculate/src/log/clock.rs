@@ -16,7 +16,7 @@ use lull_cc::Timestamp;
 /// use lull_speculate::log::Clock;
 ///
 /// let mut clock = Clock::new(Duration::from_secs(60));
-/// let mut tell = |second: u64| clock.tell(Timestamp::from_nanos(second * 1_000_000_000)).as_nanos();
+/// let mut tell = |second: u64| clock.advance(Timestamp::from_nanos(second * 1_000_000_000)).as_nanos();
 /// let times = [100, 130, 9_000, 131, 500, 501, 7].map(|second| tell(second) / 1_000_000_000);
 /// assert_eq!(times, [100, 130, 130, 131, 131, 501, 501]);
 /// ```
@@ -36,7 +36,7 @@ impl Clock {
 
     /// The time after a line with this date. It goes back only if the dates do by more than `near`: lines of
     /// concurrent requests may have any order.
-    pub fn tell(&mut self, at: Timestamp) -> Timestamp {
+    pub fn advance(&mut self, at: Timestamp) -> Timestamp {
         let now = self.now.unwrap_or(at);
         if self.are_near(now, at) {
             self.set(now.max(at));

@@ -21,17 +21,17 @@ use super::client::{Stated, is_address_list};
 use super::{Entry, Line, LineError, Part, date, extended, request_line};
 
 /// Number of columns that are read, at most.
-const MOST_COLUMNS: usize = 16;
+const MAX_COLUMNS: usize = 16;
 
 /// The columns of a line by their numbers.
 struct Columns<'a> {
-    words: [&'a str; MOST_COLUMNS],
+    words: [&'a str; MAX_COLUMNS],
     count: usize,
 }
 
 impl<'a> Columns<'a> {
     fn of(words: impl Iterator<Item = &'a str>) -> Self {
-        let mut columns = Columns { words: [""; MOST_COLUMNS], count: 0 };
+        let mut columns = Columns { words: [""; MAX_COLUMNS], count: 0 };
         for (place, word) in columns.words.iter_mut().zip(words) {
             *place = word;
             columns.count += 1;

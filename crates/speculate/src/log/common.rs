@@ -72,14 +72,14 @@ struct Head<'a> {
 }
 
 /// Brackets before the date: those of IPv6 addresses.
-const MOST_BRACKETS: usize = 4;
+const MAX_BRACKETS: usize = 4;
 
 /// The words before the date, the date, and the text after it.
 ///
 /// In formats that begin with the date, no words precede it.
 fn around_date(line: &str) -> Result<(Option<Head<'_>>, Timestamp, &str), LineError> {
     let mut error = LineError::Missing(Part::Date);
-    for (at, _) in line.match_indices('[').take(MOST_BRACKETS) {
+    for (at, _) in line.match_indices('[').take(MAX_BRACKETS) {
         let Some((date, rest)) = line[at + 1..].split_once(']') else { break };
         let Some(at_time) = date::of_server(date) else {
             error = LineError::Invalid(Part::Date);

@@ -126,7 +126,8 @@ fn offset(zone: &str) -> Option<i64> {
     Some(sign * (digits / 100 * 3600 + digits % 100 * 60))
 }
 
-/// The month counts from 0, the zone is in seconds east of UTC. A day that the month does not have is no date.
+/// The month counts from 0, the zone is in seconds east of UTC. A day that the month does not have is not a
+/// date.
 fn since_1970(year: i64, month: i64, day: i64, clock: u64, zone: i64) -> Option<Timestamp> {
     let (year, month, day) =
         (year.try_into().ok()?, (month + 1).try_into().ok()?, day.try_into().ok()?);

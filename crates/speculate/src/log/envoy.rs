@@ -17,7 +17,7 @@ use super::client::Stated;
 use super::{Entry, Line, LineError, Part, date, request_line};
 
 /// Number of words that are read, at most.
-const MOST_WORDS: usize = 40;
+const MAX_WORDS: usize = 40;
 /// The place of the peer's address after that of the upstream, in Istio's format.
 const PEER: usize = 4;
 
@@ -79,7 +79,7 @@ pub(super) fn parse(text: &str) -> Result<Line<'_>, LineError> {
 fn words(text: &str) -> Option<Vec<Word<'_>>> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
-    while !rest.is_empty() && words.len() < MOST_WORDS {
+    while !rest.is_empty() && words.len() < MAX_WORDS {
         let (word, is_quoted, behind) = match rest.strip_prefix('"') {
             Some(quoted) => {
                 // Envoy escapes nothing: a text ends before a blank, or at the end.

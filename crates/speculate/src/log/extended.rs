@@ -57,7 +57,7 @@ impl Fields {
 }
 
 /// Servers write no more columns than this.
-const MOST_COLUMNS: usize = 128;
+const MAX_COLUMNS: usize = 128;
 
 /// Takes a line that begins with `#`; all directives except `Fields` are irrelevant for requests.
 pub(super) fn directive(line: &str, fields: &mut Fields) {
@@ -89,7 +89,7 @@ pub(super) fn directive(line: &str, fields: &mut Fields) {
         "cs-request" | "x-request" => Column::Request,
         _ => Column::Other,
     };
-    fields.columns = rest.split_whitespace().take(MOST_COLUMNS).map(column).collect();
+    fields.columns = rest.split_whitespace().take(MAX_COLUMNS).map(column).collect();
 }
 
 pub(super) fn parse<'a>(line: &'a str, fields: &Fields) -> Result<Line<'a>, LineError> {

@@ -33,8 +33,8 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// Whether it is a user, and not a placeholder for none.
-    fn is_somebody(&self) -> bool {
+    /// Whether it names a user, and is not a placeholder.
+    fn is_user(&self) -> bool {
         match self {
             Scalar::Text(user) => !matches!(&**user, "" | "-"),
             Scalar::Number(user) => *user != 0.0,
@@ -300,7 +300,7 @@ impl<'a> Found<'a> {
     /// Evidence that an answer is private, or that the request is a prefetch.
     fn take_private(&mut self, name: &str, value: Scalar<'a>) {
         match name {
-            name if USERS.contains(&name) => self.private |= value.is_somebody(),
+            name if USERS.contains(&name) => self.private |= value.is_user(),
             "sent_http_cache_control" | "upstream_http_cache_control" => {
                 self.private |= value.text().is_some_and(|text| is_private(&text));
             }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use core::fmt::Write as _;
 
-use super::{LONGEST_LINE, LineError};
+use super::{LineError, MAX_LINE_BYTES};
 
 /// The text of a line without blanks around it.
 ///
@@ -14,7 +14,7 @@ use super::{LONGEST_LINE, LineError};
 /// # Errors
 /// If the line is too long, or has bytes that text cannot contain.
 pub(super) fn of(line: &[u8]) -> Result<Cow<'_, str>, LineError> {
-    if line.len() > LONGEST_LINE {
+    if line.len() > MAX_LINE_BYTES {
         return Err(LineError::TooLong);
     }
     // Without a branch, which is several times as fast.
@@ -109,6 +109,6 @@ mod tests {
             assert_eq!(of(line).unwrap(), text);
         }
         assert_eq!(of(b"a\0b"), Err(LineError::NotText));
-        assert_eq!(of(&vec![b'a'; LONGEST_LINE + 1]), Err(LineError::TooLong));
+        assert_eq!(of(&vec![b'a'; MAX_LINE_BYTES + 1]), Err(LineError::TooLong));
     }
 }

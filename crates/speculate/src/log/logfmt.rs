@@ -14,7 +14,7 @@ use super::fields::{Found, Scalar};
 use super::{Line, LineError, Part, date, prefix};
 
 /// Prefixes that may precede the pairs.
-const MOST_PREFIXES: usize = 3;
+const MAX_PREFIXES: usize = 3;
 
 pub(super) fn parse(text: &str) -> Result<Line<'_>, LineError> {
     let pairs = pairs(text).ok_or(LineError::Missing(Part::Request))?;
@@ -51,7 +51,7 @@ pub(super) fn value_of<'a>(text: &'a str, name: &str) -> Option<Cow<'a, str>> {
 /// The pairs of a line after its prefixes.
 fn pairs(text: &str) -> Option<&str> {
     let mut pairs = text;
-    for _ in 0..MOST_PREFIXES {
+    for _ in 0..MAX_PREFIXES {
         if pair(pairs).is_some() {
             break;
         }

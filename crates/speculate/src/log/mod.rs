@@ -49,7 +49,7 @@ pub use span::Span;
 pub use template::Template;
 
 /// Longer lines are skipped: no server writes them, and their cost would be unbounded.
-pub const LONGEST_LINE: usize = 64 * 1024;
+pub const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// The format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -258,7 +258,7 @@ impl core::fmt::Display for Part {
 /// Why a line is not a request of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 pub enum LineError {
-    /// It is longer than [`LONGEST_LINE`].
+    /// It is longer than [`MAX_LINE_BYTES`].
     #[error("the line is longer than 64 KiB")]
     TooLong,
     /// The line has a byte that text cannot contain.
@@ -274,13 +274,13 @@ pub enum LineError {
     #[error("no #Fields directive above the line")]
     NoFields,
     /// A line of the extended format with more or fewer columns than `#Fields:` names.
-    #[error("the line has not as many columns as #Fields names")]
+    #[error("the line has fewer columns than #Fields names")]
     Columns,
     /// Not one JSON object.
-    #[error("the line is no JSON object")]
+    #[error("the line is not a JSON object")]
     NotJson,
     /// Not in the form that the user described.
-    #[error("the line is not written as --format says")]
+    #[error("the line does not match --format")]
     Shape,
     /// The request came through a proxy, and it is unknown which of the addresses in the line is true.
     #[error("the request came through a proxy, so its client is not known")]
@@ -290,9 +290,7 @@ pub enum LineError {
     #[error("the client's address is an internal one, which several load balancers may have")]
     Internal,
     /// The client's column has a word that never comes back, such as a request ID.
-    #[error(
-        "the client's name does not come back in other lines, so it may be the ID of a request"
-    )]
+    #[error("the client's name does not appear in other lines, so it may be a request ID")]
     OneOff,
 }
 

@@ -89,14 +89,14 @@ pub struct Reader {
 }
 
 /// Sites that are counted: clients may invent names.
-const MOST_SITES: usize = 64;
+const MAX_SITES: usize = 64;
 /// Lines that are read to detect the format: enough that damaged lines or directives at the head do not
 /// decide.
-const LOOKED_AT: usize = 64;
+const DETECTION_LINES: usize = 64;
 /// And if none of these can be parsed, this many: a log may begin with a program's startup messages.
-const LOOKED_AT_MOST: usize = 10_000;
+const MAX_DETECTION_LINES: usize = 10_000;
 /// Prefixes that may precede each other.
-const MOST_PREFIXES: usize = 3;
+const MAX_PREFIXES: usize = 3;
 
 impl Reader {
     /// A reader for a log of a known format, with its clients in the format's own field.
@@ -151,8 +151,8 @@ impl Reader {
         let mut probe = Reader::unknown(options);
         let mut votes: BTreeMap<Shape, usize> = BTreeMap::new();
         let lines = lines.into_iter().filter(|line| !line.trim_ascii().is_empty());
-        for (at, line) in lines.take(LOOKED_AT_MOST).enumerate() {
-            if at >= LOOKED_AT && !votes.is_empty() {
+        for (at, line) in lines.take(MAX_DETECTION_LINES).enumerate() {
+            if at >= DETECTION_LINES && !votes.is_empty() {
                 break;
             }
             // Pseudonyms are accepted only once some have recurred, so the first ones count as well.
@@ -168,7 +168,7 @@ impl Reader {
         let shape = votes.into_iter().find(|(_, count)| *count == most);
         let shape = shape.map_or(probe.shape, |(shape, _)| shape);
         let names = probe.names.map(|names| {
-            let again = |(shape, names): (Shape, Pseudonyms)| (shape, names.for_the_same_lines());
+            let again = |(shape, names): (Shape, Pseudonyms)| (shape, names.for_reread());
             names.into_iter().map(again).collect()
         });
         Ok(Reader { shape, search: Search::LatestFirst, names, ..Reader::unknown(options) })
@@ -266,7 +266,7 @@ impl Reader {
         let name = name_of_site(site);
         if let Some(count) = self.sites.get_mut(name) {
             *count += 1;
-        } else if self.sites.len() < MOST_SITES {
+        } else if self.sites.len() < MAX_SITES {
             self.sites.insert(name.into(), 1);
         }
     }
@@ -397,7 +397,7 @@ impl Reader {
                 Err(error) => error,
             }
         };
-        if error == LineError::Proxied || depth >= MOST_PREFIXES {
+        if error == LineError::Proxied || depth >= MAX_PREFIXES {
             return Err(error);
         }
         match prefix::strip(text) {
@@ -416,7 +416,7 @@ impl Reader {
                 let shape = Shape { format, prefix: None };
                 return Ok((Found::of(line, &self.options.trust)?, shape));
             }
-            json::Object::Wrapped(_) if depth >= MOST_PREFIXES => return Err(LineError::NotJson),
+            json::Object::Wrapped(_) if depth >= MAX_PREFIXES => return Err(LineError::NotJson),
             json::Object::Wrapped(inner) => inner,
         };
         let (found, shape) = match inner {

@@ -6,7 +6,7 @@ use crate::address;
 /// Characters of a line that are shown, at most.
 const LENGTH: usize = 160;
 /// Stands for an address.
-const BLOT: &str = "(address)";
+const REDACTED: &str = "(address)";
 
 /// The beginning of a line without addresses: words that are addresses are removed. The first word is also
 /// removed if the format has the client there, which may be a name. If the first word is a site, so is the
@@ -28,7 +28,7 @@ pub(super) fn of(line: &[u8], format: Option<Format>) -> String {
             is_client && word.len() < text.len() && client::is_host_name(word) && may_be_name(word);
         is_behind_site = at == 0 && common::is_site(word);
         if is_client || is_behind_site || is_address(word) {
-            sample.push_str(BLOT);
+            sample.push_str(REDACTED);
             sample.push_str(&piece[word.len()..]);
         } else {
             sample.push_str(piece);

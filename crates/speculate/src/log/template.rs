@@ -104,8 +104,8 @@ fn json_map(map: &str) -> Result<Vec<(&'static str, String)>, String> {
                 .split_once('=')
                 .ok_or_else(|| format!("'{pair}' has no '=': write client=FIELD,time=FIELD,…"))?;
             let found = MAPPED.iter().find(|(known, _)| *known == name.trim());
-            let (_, field) =
-                found.ok_or_else(|| format!("'{name}' is no field: they are {}", known()))?;
+            let (_, field) = found
+                .ok_or_else(|| format!("'{name}' is not a field: the fields are {}", known()))?;
             Ok((*field, path.trim().to_owned()))
         })
         .collect()
@@ -182,7 +182,7 @@ fn directive(letter: char, name: Option<&str>) -> Result<Vec<Piece>, String> {
         ('i', Some(name)) => header("http", name),
         ('o', Some(name)) => header("sent_http", name),
         (letter, _) if letter.is_ascii_alphabetic() => format!("of_apache_{letter}"),
-        (letter, _) => return Err(format!("'%{letter}' is no directive of Apache's")),
+        (letter, _) => return Err(format!("'%{letter}' is not a directive of Apache")),
     };
     Ok(vec![Piece::Field(field)])
 }
@@ -393,7 +393,7 @@ mod tests {
             ("%h %t %r %>", "no letter"),
             ("%h %t \"%r\"", "no status"),
             ("json:client", "no '='"),
-            ("json:who=a", "'who' is no field"),
+            ("json:who=a", "'who' is not a field"),
         ] {
             let error = text.parse::<Template>().unwrap_err();
             assert!(error.contains(words), "{text}: {error}");

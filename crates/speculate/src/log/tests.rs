@@ -329,7 +329,7 @@ fn each_bad_line_has_its_reason() {
     ] {
         assert_eq!(extended(FIELDS, &line), Err(error), "{line}");
     }
-    let long = "x".repeat(LONGEST_LINE + 1);
+    let long = "x".repeat(MAX_LINE_BYTES + 1);
     assert_eq!(Reader::new(Format::Common).try_read(long.as_bytes()), Err(LineError::TooLong));
     assert_eq!(Reader::new(Format::Common).try_read(b"a \0"), Err(LineError::NotText));
 }

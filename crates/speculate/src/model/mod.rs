@@ -56,8 +56,8 @@ impl Model {
     pub fn learn(&mut self, entry: &Entry<'_>) -> Result<Visit, Ignored> {
         if self.counted_by != self.key {
             self.counted_by = self.key;
-            self.observer.count_anew();
-            self.predictor.count_anew();
+            self.observer.restart_counts();
+            self.predictor.restart_counts();
         }
         let visit = self.observer.observe(entry)?;
         let history = self.observer.history(&visit);

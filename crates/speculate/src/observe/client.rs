@@ -64,7 +64,7 @@ impl ClientHasher {
         )
     }
 
-    /// The hash of other text that a stranger may choose, so that collisions cannot be made.
+    /// The hash of other text from clients. Its key prevents chosen collisions.
     pub(crate) fn text(&self, text: &str) -> u64 {
         self.hash(b't', &[text.as_bytes()])
     }

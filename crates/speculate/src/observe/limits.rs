@@ -10,7 +10,7 @@ use crate::encoding::{AGED, ReadError, Sink, Source};
 /// The lower bits of a [`UrlId`] are a place in the table, the upper ones count its occupants.
 pub(super) const PLACE_BITS: u32 = 24;
 /// Longer paths are not kept.
-pub(super) const LONGEST_PATH: usize = 1024;
+pub(super) const MAX_PATH_BYTES: usize = 1024;
 
 /// Limits of an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Limits {
 }
 
 /// Longer times are useless, and their nanoseconds overflow.
-pub(crate) const LONGEST_TIME: Duration = Duration::from_secs(500 * 366 * 24 * 3600);
+pub(crate) const MAX_TIME: Duration = Duration::from_secs(500 * 366 * 24 * 3600);
 
 /// Chosen by the validation slices of three logs: `docs/predictor.md`.
 const VISITS_PER_HALF_LIFE: u32 = 50_000;
@@ -54,10 +54,10 @@ impl Default for Limits {
 impl Limits {
     /// The field that is out of its range.
     pub(super) fn fault(&self) -> Option<&'static str> {
-        let is_time = |time: Duration| time < LONGEST_TIME;
+        let is_time = |time: Duration| time < MAX_TIME;
         if !(1..1 << PLACE_BITS).contains(&self.urls) {
             Some("limit of URLs")
-        } else if self.path_bytes.0 < LONGEST_PATH as u64 {
+        } else if self.path_bytes.0 < MAX_PATH_BYTES as u64 {
             Some("limit of paths")
         } else if self.sessions == 0 || u32::try_from(self.sessions).is_err() {
             Some("limit of clients")

@@ -18,8 +18,8 @@ use lull_cc::{Bytes, Timestamp};
 
 pub use client::{ClientHasher, ClientId, Origin};
 pub(crate) use decay::{Decay, SCALE};
-pub(crate) use limits::LONGEST_TIME;
 pub use limits::Limits;
+pub(crate) use limits::MAX_TIME;
 pub(crate) use sessions::OFTEN;
 pub use sessions::Step;
 pub use urls::{DISTINCT_CLIENTS, Kind, UrlId, Urls};
@@ -27,7 +27,7 @@ pub use urls::{DISTINCT_CLIENTS, Kind, UrlId, Urls};
 use crate::encoding::{AGED, ReadError, Sink, Source};
 use crate::log::{Clock, Entry};
 use ageing::Ageing;
-use limits::LONGEST_PATH;
+use limits::MAX_PATH_BYTES;
 use sessions::{SessionId, Sessions};
 use urls::Answer;
 
@@ -86,7 +86,7 @@ impl core::fmt::Display for Ignored {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             Ignored::Method => "other methods than GET",
-            Ignored::Target => "targets that are no path",
+            Ignored::Target => "targets that are not a path",
             Ignored::Status => "answers without the object",
             Ignored::Robot => "robots",
             Ignored::Prefetch => "prefetches",
@@ -173,8 +173,8 @@ impl Observer {
     }
 
     /// Restarts the counts of clients that have not reached [`DISTINCT_CLIENTS`].
-    pub(crate) fn count_anew(&mut self) {
-        self.urls.count_anew();
+    pub(crate) fn restart_counts(&mut self) {
+        self.urls.restart_counts();
     }
 
     /// Takes the next request.
@@ -218,7 +218,7 @@ impl Observer {
             return Err(Ignored::Status);
         }
         let whole = entry.status == 200 && query.is_none();
-        let at = self.ageing.advance(self.clock.tell(entry.at));
+        let at = self.ageing.advance(self.clock.advance(entry.at));
         let answer = Answer {
             at,
             bytes: whole.then_some(entry.bytes.0),
@@ -309,7 +309,7 @@ fn name_and_query<'a>(entry: &'a Entry<'_>) -> Option<(&'a str, Option<&'a str>)
         Some((path, query)) if !entry.named_by_query => (path, Some(query)),
         _ => (whole, None),
     };
-    (name.len() <= LONGEST_PATH).then_some((name, query))
+    (name.len() <= MAX_PATH_BYTES).then_some((name, query))
 }
 
 /// Whether a status says that the URL is gone. Overload and client errors do not. Nor does a visitor's

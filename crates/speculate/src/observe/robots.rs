@@ -35,8 +35,8 @@ const ROBOTS: &[&str] = &[
     "pingdom",
 ];
 
-/// Whether a user agent is a robot's. Those of browsers begin with `Mozilla/`, or are Opera's old one; an
-/// empty one is no browser's.
+/// Whether a user agent is a robot's. Those of browsers begin with `Mozilla/`, or are Opera's old one;
+/// browsers never send an empty one.
 pub(super) fn is_robot(agent: &str) -> bool {
     let agent = agent.to_ascii_lowercase();
     let browser = agent.starts_with("mozilla/") || agent.starts_with("opera/");

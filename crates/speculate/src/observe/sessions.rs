@@ -80,7 +80,7 @@ impl Sessions {
         at: Timestamp,
         who: impl FnOnce() -> (Origin, bool),
     ) -> SessionId {
-        self.clock.tell(at);
+        self.clock.advance(at);
         for _ in 0..SWEPT {
             self.forget_next();
         }

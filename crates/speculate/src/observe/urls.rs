@@ -8,7 +8,7 @@ use lull_cc::{Bytes, Timestamp};
 
 use super::client::Origin;
 use super::decay::{Decay, SCALE};
-use super::limits::{LONGEST_PATH, Limits, PLACE_BITS};
+use super::limits::{Limits, MAX_PATH_BYTES, PLACE_BITS};
 use crate::encoding::{ReadError, Sink, Source};
 use crate::table::{Entry, Table, mix};
 
@@ -78,7 +78,7 @@ struct Url {
     hash: u64,
     /// Visits, decayed: the demand for it. Above 2^24 an `f32` could not count a further one.
     visits: f64,
-    /// Requests, decayed, including those that are no visits: the value of keeping it. A page visited only
+    /// Requests, decayed, including those that are not visits: the value of keeping it. A page visited only
     /// with a query counts by the requests that follow it.
     weight: f32,
     bytes: u32,
@@ -356,7 +356,7 @@ impl Urls {
     }
 
     /// Restarts the counts that have not reached [`DISTINCT_CLIENTS`].
-    pub(super) fn count_anew(&mut self) {
+    pub(super) fn restart_counts(&mut self) {
         for url in self.table.entries_mut() {
             url.refused = 0;
             if url.origins.count_ones() < DISTINCT_CLIENTS {
@@ -388,7 +388,7 @@ impl Urls {
     /// Writes everything except the hashes, which depend on the key.
     pub(crate) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
         self.decay.write(to)?;
-        to.count(self.table.hand())?;
+        to.count(self.table.eviction_hand())?;
         to.count(self.table.len())?;
         for url in self.table.entries() {
             to.u16(u16::try_from(url.path.len()).map_err(io::Error::other)?)?;
@@ -414,7 +414,7 @@ impl Urls {
         let mut urls = Urls::new(limits);
         urls.decay = Decay::read(limits.half_life, from)?;
         let hand = from.count()?;
-        let mut path = [0; LONGEST_PATH];
+        let mut path = [0; MAX_PATH_BYTES];
         for _ in 0..from.count()? {
             let path = path.get_mut(..usize::from(from.u16()?)).ok_or_else(invalid)?;
             from.bytes(path)?;
@@ -438,7 +438,7 @@ impl Urls {
             };
             urls.table.restore(url, |one, other| one.path == other.path).ok_or_else(invalid)?;
         }
-        urls.table.set_hand(hand).ok_or_else(invalid)?;
+        urls.table.set_eviction_hand(hand).ok_or_else(invalid)?;
         Ok(urls)
     }
 }

@@ -209,7 +209,7 @@ impl Contexts {
         let mut searches = core::mem::take(&mut self.searches);
         searches.clear();
         searches.extend(contexts.iter().map(|&(key, counts)| {
-            let number = self.table.glance(key);
+            let number = self.table.prefetch(key);
             Search { key, counts, number, block: NONE, last: NONE, at: PER_BLOCK }
         }));
         searches.retain_mut(|search| self.begin(search));
@@ -416,7 +416,7 @@ impl Contexts {
     }
 
     /// Forgets the client classes of followers that have too few.
-    pub(super) fn count_anew(&mut self) {
+    pub(super) fn restart_counts(&mut self) {
         for block in &mut self.blocks {
             for at in 0..PER_BLOCK {
                 if !block.is_known(at, self.room.clients) {
@@ -442,7 +442,7 @@ impl Contexts {
     /// Writes each context with its followers. Their blocks are irrelevant, and left out.
     pub(super) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
         self.decay.write(to)?;
-        to.count(self.table.hand())?;
+        to.count(self.table.eviction_hand())?;
         to.count(self.table.len())?;
         for context in self.table.entries() {
             to.u64(context.key)?;
@@ -492,7 +492,7 @@ impl Contexts {
             }
             all.table.restore(context, |one, other| one.key == other.key).ok_or_else(invalid)?;
         }
-        all.table.set_hand(hand).ok_or_else(invalid)?;
+        all.table.set_eviction_hand(hand).ok_or_else(invalid)?;
         Ok(all)
     }
 

@@ -85,8 +85,8 @@ impl Ppm {
     }
 
     /// Restarts the counts of clients that have not reached [`PpmParameters::clients`].
-    pub(crate) fn count_anew(&mut self) {
-        self.contexts.count_anew();
+    pub(crate) fn restart_counts(&mut self) {
+        self.contexts.restart_counts();
     }
 
     /// How many contexts are known.
@@ -155,8 +155,8 @@ impl Ppm {
         (weight > own && times > 0).then_some((weight - own, times, followers))
     }
 
-    /// Whether it may be revealed, to a client without it.
-    fn is_told(&self, follower: &Follower, urls: &Urls) -> bool {
+    /// Whether it may be revealed to a client without it.
+    fn may_be_revealed(&self, follower: &Follower, urls: &Urls) -> bool {
         follower.clients >= self.parameters.clients && urls.is_public(follower.url)
     }
 
@@ -174,7 +174,7 @@ impl Ppm {
         let mut shares = Shares { occurrences: f32::from(times), followers: 0.0, is_told: false };
         for follower in followers {
             shares.followers += 1.0;
-            if self.is_told(&follower, urls) {
+            if self.may_be_revealed(&follower, urls) {
                 shares.is_told = true;
                 if question.held.binary_search(&follower.url).is_err() {
                     // A context that gave its blocks away has counted fewer occurrences than it had.
@@ -220,8 +220,8 @@ impl Ppm {
 
     /// From general popularity up: each context moves the probabilities towards its own.
     fn blend(&self, question: &Question<'_>, urls: &Urls, ranked: &mut Vec<Candidate>, c: f32) {
-        // This page's share of all pages, and of pages with a successor: a page read by visitors who then
-        // leave was no visitor's next page.
+        // This page's share of all pages, and of pages with a successor: the last page of a visit has no next
+        // page.
         let goes_on = self.top.goes_on(question.at);
         ranked.extend(
             self.top

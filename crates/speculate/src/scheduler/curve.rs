@@ -4,7 +4,7 @@
 use super::moments::Moments;
 
 /// The number of concurrency values.
-const MOST: usize = 16;
+const MAX_REQUESTS: usize = 16;
 /// The server is full where a request takes this much longer than alone.
 const RISE: f64 = 1.15;
 /// Number of samples from which on a number of requests is judged.
@@ -12,11 +12,11 @@ const ENOUGH: f64 = 12.0;
 
 /// Response times, relative to usual ones, by the requests in service when a request came, including itself.
 #[derive(Clone, Debug)]
-pub(super) struct Curve([Moments; MOST]);
+pub(super) struct Curve([Moments; MAX_REQUESTS]);
 
 impl Curve {
     pub(super) fn new() -> Self {
-        Curve([Moments::default(); MOST])
+        Curve([Moments::default(); MAX_REQUESTS])
     }
 
     /// A request came when there were `others`, and took `time`.
@@ -49,6 +49,6 @@ impl Curve {
                 return place + 1;
             }
         }
-        MOST
+        MAX_REQUESTS
     }
 }

@@ -22,7 +22,7 @@ const USUAL: Duration = Duration::from_secs(600);
 /// Number of samples that set the usual time of a class, before it follows slowly.
 const FIRST: f64 = 32.0;
 /// A time of more than this many usual ones counts as this many: a single one only shows that it was late.
-const MOST: f64 = 10.0;
+const MAX_SLOWDOWN: f64 = 10.0;
 /// The weight of one recent sample without prefetches and without company, by which a busy neighbour is
 /// noticed.
 const RECENT: f64 = 1.0 / 16.0;
@@ -88,7 +88,7 @@ impl Harm {
         if usual.samples == 0.0 {
             *usual = Usual { samples: 1.0, seconds, at: now };
         }
-        let ratio = (seconds / usual.seconds.max(1e-9)).min(MOST);
+        let ratio = (seconds / usual.seconds.max(1e-9)).min(MAX_SLOWDOWN);
         let is_usual = !sample.with_prefetches && sample.others == 0;
         if usual.samples < FIRST || is_usual {
             let since = now.saturating_since(usual.at).as_secs_f64() / USUAL.as_secs_f64();

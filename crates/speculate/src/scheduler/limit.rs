@@ -21,7 +21,7 @@ const QUEUED: f64 = 1.0 / 256.0;
 /// The number of standard errors from which on harm is certain.
 const CERTAIN: f64 = 1.5;
 /// The limit is checked after this many samples beside prefetches.
-const LOOK: u32 = 32;
+const CHECK_SAMPLES: u32 = 32;
 /// Its growth at a look: a relative part below one, and an absolute amount above.
 const GROWTH_BELOW_ONE: f64 = 1.15;
 const GROWTH: f64 = 0.1;
@@ -33,7 +33,7 @@ const FADE: f64 = 0.25;
 /// tried again after some hundred checks.
 const FORGET: f64 = 0.99;
 /// The minimum: a prefetch every sixty-fourth of the time, which shows when there is room again.
-const LEAST: f64 = 1.0 / 64.0;
+const MIN_LIMIT: f64 = 1.0 / 64.0;
 /// The initial value: one prefetch on an idle upstream, half of the time.
 const FIRST: f64 = 0.5;
 /// Lone requests that take this many times as long as usual show that another program uses the upstream.
@@ -49,7 +49,7 @@ const BLOCK_WITHOUT: u32 = 4;
 const LOW: f64 = 0.5;
 const BLOCK_WITHOUT_LOW: u32 = 20;
 /// Such a block ends after this time: so few visitors provide little data.
-const LONGEST_BLOCK: Duration = Duration::from_secs(10);
+const MAX_BLOCK: Duration = Duration::from_secs(10);
 
 /// The limit in the form for the owner.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,7 +116,7 @@ impl Limit {
 
     /// Usual service times after which a prefetch in service is left to its end, if there is one request too
     /// many. At a limit of 1 that is never, at 1.5 it is after one service time, just below 2 at once.
-    pub(super) fn kept_from(&self) -> f64 {
+    pub(super) fn min_finish_ratio(&self) -> f64 {
         let part = libm::modf(self.value).0;
         if self.value < 1.0 { f64::INFINITY } else { (1.0 - part) / part }
     }
@@ -129,7 +129,7 @@ impl Limit {
 
     /// When prefetches may start at the latest: not earlier in a block without them.
     pub(super) fn opens(&self) -> Timestamp {
-        if self.block.with_prefetches { Timestamp::ZERO } else { self.block.began + LONGEST_BLOCK }
+        if self.block.with_prefetches { Timestamp::ZERO } else { self.block.began + MAX_BLOCK }
     }
 
     /// Whether the upstream is slower than usual without our prefetches.
@@ -189,7 +189,7 @@ impl Limit {
             return;
         }
         self.seen += 1;
-        if self.seen >= LOOK {
+        if self.seen >= CHECK_SAMPLES {
             self.seen = 0;
             self.look();
         }
@@ -202,7 +202,7 @@ impl Limit {
         let (excess, error) = (excess * behind, error * behind);
         if self.has_neighbour() || (excess - TARGET > CERTAIN * error) {
             let whole = libm::floor(self.value).max(1.0);
-            self.value = (self.value * DECREASE).min(whole).max(LEAST);
+            self.value = (self.value * DECREASE).min(whole).max(MIN_LIMIT);
             self.harm.fade(FADE);
         } else if binds {
             self.grow(excess, error);

@@ -109,7 +109,7 @@ pub enum Refused {
 pub enum End {
     /// The upstream has answered.
     Served,
-    /// The client has left, so its time is no evidence.
+    /// The client has left, so its time does not count.
     Cancelled,
     /// The upstream has failed, or has reported overload (429, 503).
     Failed,
@@ -155,7 +155,7 @@ struct Demand {
 
 /// After a failed prefetch none starts for this long; for twice that after the next failure.
 const BACKOFF: Duration = Duration::from_millis(500);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// A prefetch that takes this many times as long as usual hangs.
 const HUNG_TIMES: u32 = 16;
 /// The weight of one prefetch in the usual service time.
@@ -387,7 +387,7 @@ impl Scheduler {
     /// Demand has arrived: aborts prefetches until there are no more requests than the limit, the youngest
     /// first. One more is kept if it is likely to end soon.
     fn make_room(&mut self, now: Timestamp) -> bool {
-        let kept = self.usual.unwrap_or_default().as_secs_f64() * self.limit.kept_from();
+        let kept = self.usual.unwrap_or_default().as_secs_f64() * self.limit.min_finish_ratio();
         let mut over =
             (self.demand.len() + 1 + self.prefetches.len()).saturating_sub(self.limit.whole());
         let mut spared = false;
@@ -424,7 +424,7 @@ impl Scheduler {
         let share = self.limit.share();
         if share < 1.0 {
             let rest = time.as_secs_f64() * (1.0 / share - 1.0);
-            let rest = Duration::from_secs_f64(rest.min(LONGEST_BACKOFF.as_secs_f64()));
+            let rest = Duration::from_secs_f64(rest.min(MAX_BACKOFF.as_secs_f64()));
             self.paced_until = self.paced_until.max(now + rest);
         }
     }
@@ -436,7 +436,7 @@ impl Scheduler {
         }
         let rest = BACKOFF * 2u32.saturating_pow(self.failures.min(7));
         self.failures += 1;
-        self.rests_until = now + rest.min(LONGEST_BACKOFF);
+        self.rests_until = now + rest.min(MAX_BACKOFF);
     }
 
     fn hung_after(&self) -> Duration {

@@ -39,7 +39,7 @@ impl Index {
     }
 
     /// The first number in the search for a hash; [`EMPTY`] if it belongs to another hash.
-    pub(super) fn glance(&self, hash: u64) -> u32 {
+    pub(super) fn prefetch(&self, hash: u64) -> u32 {
         let tag = tag(hash);
         let first = (!self.slots.is_empty()).then(|| self.slots[self.home(tag)]);
         first.filter(|slot| slot.tag == tag).map_or(EMPTY, |slot| slot.number)

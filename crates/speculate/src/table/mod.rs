@@ -54,8 +54,8 @@ impl<T: Entry> Table<T> {
 
     /// The number at the first place of the search for a hash, which may belong to no entry, or to another
     /// one. It costs one access to the index, and tells the processor early where the search continues.
-    pub(crate) fn glance(&self, hash: u64) -> u32 {
-        self.index.glance(hash)
+    pub(crate) fn prefetch(&self, hash: u64) -> u32 {
+        self.index.prefetch(hash)
     }
 
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
@@ -97,12 +97,12 @@ impl<T: Entry> Table<T> {
     }
 
     /// Where the search for the lowest continues.
-    pub(crate) fn hand(&self) -> usize {
+    pub(crate) fn eviction_hand(&self) -> usize {
         self.hand
     }
 
     /// Sets the same in a saved table; none if it cannot have been there.
-    pub(crate) fn set_hand(&mut self, hand: usize) -> Option<()> {
+    pub(crate) fn set_eviction_hand(&mut self, hand: usize) -> Option<()> {
         self.hand = hand;
         (hand == 0 || hand < self.entries.len()).then_some(())
     }
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(table.restore(one(2), same), Some(()));
         assert_eq!(table.restore(one(3), same), None, "no room");
         assert_eq!((find(&table, 1), find(&table, 2)), (Some(0), Some(1)));
-        assert_eq!((table.set_hand(1), table.set_hand(2)), (Some(()), None));
+        assert_eq!((table.set_eviction_hand(1), table.set_eviction_hand(2)), (Some(()), None));
     }
 
     #[test]

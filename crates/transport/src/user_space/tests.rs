@@ -5,7 +5,7 @@ use std::time::Duration;
 use lull_cc::{Controller, NiceParameters, Rate, Reno, Timestamp, Window};
 use proptest::prelude::*;
 
-use super::{LONGEST_INTERVAL, LONGEST_PAUSE_SECONDS, SHORTEST_INTERVAL, UserSpaceNice, pace};
+use super::{MAX_INTERVAL, MAX_PAUSE_SECONDS, MIN_INTERVAL, UserSpaceNice, pace};
 use crate::info::{Phase, TcpInfo};
 
 /// A connection of 50 ms whose kernel's reports are set by the test.
@@ -426,10 +426,10 @@ proptest! {
             // At the same round-trip time.
             let rtt = nice.pacing_rtt_micros(info.srtt_micros);
             prop_assert!(nice.rate() <= pace(reno.window(), 1448, rtt));
-            let least = 2 * 1448 / LONGEST_PAUSE_SECONDS;
+            let least = 2 * 1448 / MAX_PAUSE_SECONDS;
             prop_assert!(nice.rate().bytes_per_second() >= least);
             let interval = nice.poll_timeout().saturating_since(now);
-            prop_assert!((SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval));
+            prop_assert!((MIN_INTERVAL..=MAX_INTERVAL).contains(&interval));
         }
     }
 }

@@ -25,7 +25,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// 256 KiB: a page is rarely longer, and each page in progress keeps its window.
 const WINDOW_LOG: u8 = 18;
 /// RFC 9659: no window over 8 MiB in `Content-Encoding: zstd`.
-const MOST_ZSTD_WINDOW_LOG: u32 = 23;
+const MAX_ZSTD_WINDOW_LOG: u32 = 23;
 /// The bytes decoded and encoded at a time.
 const STEP: usize = 16 * 1024;
 
@@ -98,7 +98,7 @@ pub(super) struct Decoder {
     ended: bool,
     /// A member was read to its end. The bytes after it may be garbage, which browsers skip.
     first_is_whole: bool,
-    rubbish: bool,
+    has_trailing_garbage: bool,
     /// The decoder may have further output without input.
     full: bool,
     buffer: Vec<u8>,
@@ -112,7 +112,7 @@ impl Decoder {
             Coding::Gzip => Box::new(GzipDecoder::new()),
             Coding::Brotli => Box::new(BrotliDecoder::new()),
             Coding::Zstd => {
-                let limit = DParameter::window_log_max(MOST_ZSTD_WINDOW_LOG);
+                let limit = DParameter::window_log_max(MAX_ZSTD_WINDOW_LOG);
                 Box::new(ZstdDecoder::new_with_params(&[limit]))
             }
         };
@@ -121,7 +121,7 @@ impl Decoder {
             codec,
             ended: false,
             first_is_whole: false,
-            rubbish: false,
+            has_trailing_garbage: false,
             full: false,
             buffer: vec![0; STEP],
         })
@@ -138,7 +138,7 @@ impl Decoder {
         match decoded {
             Ok(length) => Ok(length.map(|length| &self.buffer[..length])),
             Err(_) if self.first_is_whole => {
-                self.rubbish = true;
+                self.has_trailing_garbage = true;
                 *input = &[];
                 Ok(None)
             }
@@ -147,15 +147,15 @@ impl Decoder {
     }
 
     fn decode(&mut self, input: &mut &[u8]) -> io::Result<Option<usize>> {
-        if self.ended && !self.rubbish && !input.is_empty() {
+        if self.ended && !self.has_trailing_garbage && !input.is_empty() {
             if self.coding.may_begin_with(input[0]) {
                 self.codec.reinit()?;
                 self.ended = false;
             } else {
-                self.rubbish = true;
+                self.has_trailing_garbage = true;
             }
         }
-        if self.rubbish {
+        if self.has_trailing_garbage {
             *input = &[];
             return Ok(None);
         }

@@ -2,8 +2,8 @@
 //!
 //! The `content-security-policy` crate, Servo's own, decides whether a policy allows a request. For each
 //! policy the options are, in this order: it allows the unmodified script; the tag takes a nonce of the
-//! policy; the policy takes the script's hash. Only the last one changes a policy, and it allows nothing but
-//! our script, byte for byte.
+//! policy; the policy takes the script's hash. Only the last one changes a policy, and it allows only Lull's
+//! script, byte for byte.
 
 use content_security_policy::{
     Destination, Initiator, ParserMetadata, Policy, PolicyDisposition, PolicySource, Request, Url,
@@ -24,22 +24,22 @@ pub enum Forbids {
     #[error("the content security policy cannot be read")]
     Unreadable,
     /// No scripts at all, or only from other places than Lull's.
-    #[error("the content security policy allows no script of ours")]
+    #[error("the content security policy does not allow Lull's script")]
     Script,
     /// A hash or a nonce would disable `'unsafe-inline'`, and the page's own scripts with it.
-    #[error("the content security policy has 'unsafe-inline', which a hash would switch off")]
+    #[error("the content security policy has 'unsafe-inline', which a hash would disable")]
     UnsafeInline,
     /// The script could not ask for hints.
-    #[error("the content security policy lets nothing be fetched from the site itself")]
+    #[error("the content security policy does not allow fetches from the site itself")]
     Connect,
     /// No service worker, or only one with another name than Lull's.
-    #[error("the content security policy allows no service worker of ours")]
+    #[error("the content security policy does not allow Lull's service worker")]
     Worker,
     /// No scripts, or an opaque origin.
     #[error("the page is in a sandbox")]
     Sandbox,
     /// It is not in a header, so a hash cannot be added.
-    #[error("a policy in a <meta> allows no script of ours")]
+    #[error("a policy in a <meta> does not allow Lull's script")]
     Meta,
 }
 
@@ -135,7 +135,7 @@ impl Grant {
     }
 
     /// The nonce, if there is one, with which all policies permit speculation rules that the script inserts
-    /// into the page; `None` if they do not. A nonce that the tag does not need is no obstacle.
+    /// into the page; `None` if they do not. An unneeded nonce of the tag does not matter.
     fn nonce_of_rules(&self) -> Option<Option<String>> {
         let parse =
             |text: &String| Policy::parse(text, PolicySource::Header, PolicyDisposition::Enforce);
@@ -144,7 +144,7 @@ impl Grant {
             let sources = policies.iter().filter_map(effective).flat_map(|(_, sources)| sources);
             sources.filter_map(|source| nonce_of(source)).next()
         });
-        let lets_in = policies.iter().all(|policy| lets_rules_in(policy, nonce));
+        let lets_in = policies.iter().all(|policy| allows_rules(policy, nonce));
         lets_in.then(|| nonce.map(str::to_owned))
     }
 
@@ -160,7 +160,7 @@ impl Grant {
         if violates(&policy, &self.request("/.lull/hints", Destination::None, "", "")) {
             return Err(Forbids::Connect);
         }
-        if script.by_worker && !self.lets_a_worker_in(&policy) {
+        if script.by_worker && !self.allows_worker(&policy) {
             return Err(Forbids::Worker);
         }
         let passes = |policy: &Policy, nonce: &str| {
@@ -197,7 +197,7 @@ impl Grant {
     }
 
     /// Whether a policy allows the script to register the service worker.
-    fn lets_a_worker_in(&self, policy: &Policy) -> bool {
+    fn allows_worker(&self, policy: &Policy) -> bool {
         // A registration assigns a script's URL.
         let is_trusted =
             !policy.directive_set.iter().any(|one| one.name == "require-trusted-types-for");
@@ -235,7 +235,7 @@ impl Grant {
 
 /// Whether a policy allows speculation rules with this nonce in the page. To the policy they are inline
 /// scripts, with their own keyword, `'inline-speculation-rules'`, which the library does not know.
-fn lets_rules_in(policy: &Policy, nonce: Option<&str>) -> bool {
+fn allows_rules(policy: &Policy, nonce: Option<&str>) -> bool {
     // Trusted types restrict the text of scripts of any type.
     if policy.directive_set.iter().any(|one| one.name == "require-trusted-types-for") {
         return false;

@@ -20,22 +20,22 @@ use crate::script::{self, Script};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeftAlone {
     /// Neither `GET` nor `HEAD`.
-    #[error("the request is no GET")]
+    #[error("the request is not a GET")]
     Method,
     /// Not 200.
     #[error("the status is {0}, not 200")]
     Status(StatusCode),
     /// A frame, a fetch, a picture.
-    #[error("it is not asked for as a page of its own")]
+    #[error("it is not requested as a page")]
     NotADocument,
     /// Not `text/html`. XHTML is read by other rules.
     #[error("it is not text/html")]
     NotHtml,
     /// In an encoding that does not contain ASCII, or an unknown one.
-    #[error("its encoding does not contain ASCII, or is not known")]
+    #[error("its encoding is not a superset of ASCII, or is unknown")]
     Encoding,
     /// In an unsupported content coding.
-    #[error("its content coding is not known, or there are several")]
+    #[error("its content coding is unknown, or there are several")]
     Coding,
     /// `Cache-Control: no-transform` of the site or the client, or an unreadable value.
     #[error("changes are forbidden (no-transform), or the Cache-Control cannot be read")]
@@ -50,7 +50,7 @@ pub enum LeftAlone {
     #[error("it is empty")]
     Empty,
     /// `X-Robots-Tag: nofollow`.
-    #[error("its links are not to be followed (X-Robots-Tag)")]
+    #[error("it forbids robots to follow its links (X-Robots-Tag)")]
     NoFollow,
     /// By its content security policy.
     #[error(transparent)]

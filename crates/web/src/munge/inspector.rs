@@ -3,8 +3,8 @@
 use encoding_rs::Encoding;
 
 use super::coding::Decoder;
-use super::place::{Head, NoPlace};
-use super::{Coding, MOST_AT_ONCE};
+use super::place::{Head, NoInsertionPoint};
+use super::{Coding, MAX_AT_ONCE};
 
 /// Reads the head of an unmodified page for an opt-out.
 ///
@@ -37,7 +37,7 @@ impl Inspector {
 
     /// Takes a chunk of the body. Once the head has ended, returns the page's reason to keep the script out,
     /// if any; a head of more than a MiB counts as unreadable. Further calls have no use.
-    pub fn push(&mut self, mut input: &[u8]) -> Option<Result<(), NoPlace>> {
+    pub fn push(&mut self, mut input: &[u8]) -> Option<Result<(), NoInsertionPoint>> {
         let Inspector { head, decoder, read, passed } = self;
         let mut take = |plain: &[u8]| {
             *read += plain.len();
@@ -45,7 +45,7 @@ impl Inspector {
             match head.push(plain, passed) {
                 Some(found) => Some(found.map(|_| ())),
                 // A small piece may hold a very long page, and others wait.
-                None if *read > MOST_AT_ONCE => Some(Err(NoPlace::Parser)),
+                None if *read > MAX_AT_ONCE => Some(Err(NoInsertionPoint::Parser)),
                 None => None,
             }
         };
@@ -58,7 +58,7 @@ impl Inspector {
                         return Some(found);
                     }
                 }
-                Err(_) => return Some(Err(NoPlace::Coding)),
+                Err(_) => return Some(Err(NoInsertionPoint::Coding)),
             }
         }
     }

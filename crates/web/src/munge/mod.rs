@@ -50,14 +50,14 @@ pub use head::{
     LeftAlone, Munging, decide, decide_for, inspect, is_document, revalidated, widen_if_none_match,
 };
 pub use inspector::Inspector;
-pub use place::{NoPlace, Outcome};
+pub use place::{NoInsertionPoint, Outcome};
 
 /// Bytes decoded in one call, at most: a small piece may decode to a very long page, and others wait.
-const MOST_AT_ONCE: usize = 1 << 20;
+const MAX_AT_ONCE: usize = 1 << 20;
 
 /// Bytes kept in case a body is not compressed after all. A body that decodes to nothing for longer is
 /// broken.
-const MOST_UNSURE: usize = 64 * 1024;
+const MAX_UNDECIDED_BYTES: usize = 64 * 1024;
 
 /// The body cannot be read any further. The visitor's part is as truncated as the input: end the connection.
 #[derive(Debug, thiserror::Error)]
@@ -138,7 +138,7 @@ impl Munger {
                     codecs.unsure = None;
                 } else if let Some(unsure) = &mut codecs.unsure {
                     unsure.extend_from_slice(&whole[..whole.len() - input.len()]);
-                    if unsure.len() > MOST_UNSURE {
+                    if unsure.len() > MAX_UNDECIDED_BYTES {
                         codecs.unsure = None;
                     }
                 }
@@ -202,7 +202,7 @@ impl Codecs {
             self.munged.clear();
             injector.push(plain, &mut self.munged);
             self.encoder.write(&self.munged, out)?;
-            if decoded >= MOST_AT_ONCE {
+            if decoded >= MAX_AT_ONCE {
                 return Ok(true);
             }
         }

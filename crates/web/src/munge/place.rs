@@ -29,7 +29,7 @@ use super::csp::{Forbids, Grant};
 use crate::script::Script;
 
 /// A longer tag ends the search: its page passes without a script.
-const LONGEST_TAG: usize = 256 * 1024;
+const MAX_TAG_BYTES: usize = 256 * 1024;
 
 /// Elements that can be in a head (HTML, "in head" insertion mode), and the two around it.
 const IN_HEAD: &[&str] = &[
@@ -41,54 +41,60 @@ const TEXT: &[&str] = &["noframes", "noscript", "script", "style", "title"];
 
 /// Why a page has no script although its head permitted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoPlace {
+pub enum NoInsertionPoint {
     /// Anything may follow.
     #[error("the document does not begin with a tag")]
     NoTag,
     /// A construct is still open at its end.
-    #[error("the document ends before there is a place for the script")]
+    #[error("the document ends before the script can be inserted")]
     End,
     /// `<meta name="lull" content="off">`.
     #[error("the page opts out (<meta name=\"lull\" content=\"off\">)")]
     OptOut,
     /// `<meta name="robots" content="nofollow">`.
-    #[error("the page says that its links are not to be followed (<meta name=\"robots\">)")]
+    #[error("the page forbids robots to follow its links (<meta name=\"robots\">)")]
     NoFollow,
     /// `<meta http-equiv="refresh">` with a URL.
-    #[error("the page leads elsewhere (<meta http-equiv=\"refresh\">)")]
+    #[error("the page redirects (<meta http-equiv=\"refresh\">)")]
     Refresh,
     /// `<html amp>` or `<html ⚡>`.
-    #[error("the page is an AMP page, which is valid without other scripts only")]
+    #[error("the page is an AMP page, which may not have other scripts")]
     Amp,
     /// `<base>` of another origin.
-    #[error("the page's <base> is of another origin")]
+    #[error("the page's <base> names another origin")]
     Base,
     /// UTF-16, ISO-2022-JP and the like.
-    #[error("the page's encoding is none that contains ASCII")]
+    #[error("the page's encoding is not a superset of ASCII")]
     Encoding,
     /// A tag over the limit, or an unparsable page.
-    #[error("the page has a tag of more than {LONGEST_TAG} bytes before the place for the script")]
+    #[error(
+        "the page has a tag of more than {MAX_TAG_BYTES} bytes before the script can be \
+             inserted"
+    )]
     Parser,
     /// The body is not gzip as declared.
-    #[error("the page is not compressed as its header says")]
+    #[error("the page is not compressed as its header states")]
     Coding,
     /// A policy in the document.
     #[error(transparent)]
     Policy(#[from] Forbids),
 }
 
-impl NoPlace {
+impl NoInsertionPoint {
     /// Whether the head was not read to its end, so that an opt-out is unknown.
     pub fn is_unread(&self) -> bool {
-        matches!(self, NoPlace::Encoding | NoPlace::Parser | NoPlace::Coding)
+        matches!(
+            self,
+            NoInsertionPoint::Encoding | NoInsertionPoint::Parser | NoInsertionPoint::Coding
+        )
     }
 
     /// Of several reasons the one of most weight is reported: those that bar the page, those that may hide
     /// one, the rest.
     fn weight(self) -> u8 {
         match self {
-            NoPlace::OptOut => 3,
-            NoPlace::Refresh => 2,
+            NoInsertionPoint::OptOut => 3,
+            NoInsertionPoint::Refresh => 2,
             _ if self.is_unread() => 1,
             _ => 0,
         }
@@ -103,7 +109,7 @@ pub enum Outcome {
     /// The script was inserted.
     Placed,
     /// The page is unchanged.
-    Left(NoPlace),
+    Left(NoInsertionPoint),
 }
 
 /// Inserts the tag into a page that arrives in pieces.
@@ -135,14 +141,14 @@ pub(super) struct Head {
 struct Seen {
     passed: usize,
     place: Option<usize>,
-    no_place: Option<NoPlace>,
+    no_place: Option<NoInsertionPoint>,
     templates: u32,
     open_text: u32,
     policies: Vec<String>,
 }
 
 impl Seen {
-    fn leave(&mut self, why: NoPlace) {
+    fn leave(&mut self, why: NoInsertionPoint) {
         if self.no_place.is_none_or(|before| before.weight() < why.weight()) {
             self.no_place = Some(why);
         }
@@ -177,7 +183,7 @@ impl Injector {
         encoding_is_stated: bool,
     ) -> Self {
         let Some(head) = Head::new(Some(origin), encoding, encoding_is_stated) else {
-            return Injector { looking: None, outcome: Outcome::Left(NoPlace::Encoding) };
+            return Injector { looking: None, outcome: Outcome::Left(NoInsertionPoint::Encoding) };
         };
         let looking = Looking { head, grant, script };
         Injector { looking: Some(Box::new(looking)), outcome: Outcome::Looking }
@@ -185,7 +191,7 @@ impl Injector {
 
     /// For a malformed compressed body.
     pub(super) fn none() -> Self {
-        Injector { looking: None, outcome: Outcome::Left(NoPlace::Coding) }
+        Injector { looking: None, outcome: Outcome::Left(NoInsertionPoint::Coding) }
     }
 
     pub(super) fn outcome(&self) -> Outcome {
@@ -212,7 +218,7 @@ impl Injector {
     }
 
     /// Sends the held bytes, with the tag at its place if there is one.
-    fn settle(&mut self, decided: Option<Result<usize, NoPlace>>, out: &mut Vec<u8>) {
+    fn settle(&mut self, decided: Option<Result<usize, NoInsertionPoint>>, out: &mut Vec<u8>) {
         let Some(decided) = decided else {
             return;
         };
@@ -222,7 +228,7 @@ impl Injector {
         let Looking { head, grant, script } = *looking;
         let tag = decided.and_then(|place| {
             // The parser reports a place before it is past it.
-            let at = place.checked_sub(head.released).ok_or(NoPlace::Parser)?;
+            let at = place.checked_sub(head.released).ok_or(NoInsertionPoint::Parser)?;
             let policies = core::mem::take(&mut lock(&head.seen).policies);
             Ok((at, grant.tag(&policies, script)?))
         });
@@ -267,27 +273,27 @@ impl Head {
         &mut self,
         input: &[u8],
         out: &mut Vec<u8>,
-    ) -> Option<Result<usize, NoPlace>> {
+    ) -> Option<Result<usize, NoInsertionPoint>> {
         self.held.extend_from_slice(input);
         match self.beginning.take(input) {
             // UTF-16 cannot be read.
-            Err(NoPlace::Encoding) => return Some(Err(NoPlace::Encoding)),
+            Err(NoInsertionPoint::Encoding) => return Some(Err(NoInsertionPoint::Encoding)),
             Err(why) => lock(&self.seen).leave(why),
             Ok(()) => {}
         }
         let written = self.rewriter.write(input);
         let mut seen = lock(&self.seen);
-        if seen.no_place == Some(NoPlace::OptOut) {
-            return Some(Err(NoPlace::OptOut));
+        if seen.no_place == Some(NoInsertionPoint::OptOut) {
+            return Some(Err(NoInsertionPoint::OptOut));
         }
         let end = seen.place.map_or(usize::MAX, |place| place.saturating_sub(self.released));
         let news = self.held.iter().take(end).skip(self.held.len() - input.len());
         // Escape sequences change the meaning of bytes in ISO-2022-JP, which browsers also guess.
         if !self.encoding_is_stated && news.copied().any(|byte| byte == 0x1b) {
-            seen.leave(NoPlace::Encoding);
+            seen.leave(NoInsertionPoint::Encoding);
         }
         if written.is_err() && seen.place.is_none() {
-            seen.leave(NoPlace::Parser);
+            seen.leave(NoInsertionPoint::Parser);
             return seen.no_place.map(Err);
         }
         if let Some(place) = seen.place {
@@ -299,16 +305,16 @@ impl Head {
         None
     }
 
-    pub(super) fn at_the_end(&self) -> Result<usize, NoPlace> {
+    pub(super) fn at_the_end(&self) -> Result<usize, NoInsertionPoint> {
         let seen = lock(&self.seen);
         if let Some(why) = seen.no_place {
             return Err(why);
         }
         if self.beginning != Beginning::Tag {
-            return Err(NoPlace::NoTag);
+            return Err(NoInsertionPoint::NoTag);
         }
         if seen.templates > 0 || seen.open_text > 0 || !self.held.is_empty() {
-            return Err(NoPlace::End);
+            return Err(NoInsertionPoint::End);
         }
         Ok(self.released)
     }
@@ -337,7 +343,7 @@ fn rewriter(
         .with_memory_settings(
             MemorySettings::new()
                 .with_preallocated_parsing_buffer_size(1024)
-                .with_max_allowed_memory_usage(LONGEST_TAG),
+                .with_max_allowed_memory_usage(MAX_TAG_BYTES),
         )
         .with_strict(false);
     Some(HtmlRewriter::new(settings, Counter(Arc::clone(seen))))
@@ -358,7 +364,7 @@ fn visit(
         }
         if let Err(why) = says(&name, element, origin, &mut seen.policies) {
             seen.leave(why);
-            if why == NoPlace::OptOut {
+            if why == NoInsertionPoint::OptOut {
                 return Err(Enough.into());
             }
         }
@@ -398,7 +404,7 @@ fn says(
     element: &Element<'_, '_>,
     origin: Option<&Url>,
     policies: &mut Vec<String>,
-) -> Result<(), NoPlace> {
+) -> Result<(), NoInsertionPoint> {
     if name == "base" {
         let Some((origin, href)) = origin.zip(element.get_attribute("href")) else {
             return Ok(());
@@ -406,12 +412,12 @@ fn says(
         // The tag's path is resolved against it.
         return match origin.join(href.trim()) {
             Ok(url) if url.origin() == origin.origin() => Ok(()),
-            _ => Err(NoPlace::Base),
+            _ => Err(NoInsertionPoint::Base),
         };
     }
     if name == "html" {
         let is_marked = OF_AMP.iter().any(|mark| element.has_attribute(mark));
-        return if is_marked { Err(NoPlace::Amp) } else { Ok(()) };
+        return if is_marked { Err(NoInsertionPoint::Amp) } else { Ok(()) };
     }
     if name != "meta" {
         return Ok(());
@@ -431,19 +437,19 @@ fn says(
             .is_some_and(|found| found.trim().eq_ignore_ascii_case(value))
     };
     if is("name", "lull") && has_word(&["off"]) {
-        return Err(NoPlace::OptOut);
+        return Err(NoInsertionPoint::OptOut);
     }
     if (is("name", "robots") || is("name", "lull")) && has_word(&["nofollow", "none"]) {
-        return Err(NoPlace::NoFollow);
+        return Err(NoInsertionPoint::NoFollow);
     }
     if is("http-equiv", "content-security-policy") {
         // More than any real page has; each has to be checked.
         if policies.len() == 32 {
-            return Err(NoPlace::Policy(Forbids::Meta));
+            return Err(NoInsertionPoint::Policy(Forbids::Meta));
         }
         policies.push(html_unescape(&content));
     } else if is("http-equiv", "refresh") && leads_elsewhere(&content) {
-        return Err(NoPlace::Refresh);
+        return Err(NoInsertionPoint::Refresh);
     } else if is("http-equiv", "content-type")
         && let Some((_, charset)) = content.to_ascii_lowercase().split_once("charset=")
     {
@@ -460,7 +466,7 @@ fn leads_elsewhere(content: &str) -> bool {
     url.contains(|one: char| !one.is_ascii_whitespace() && !matches!(one, ';' | ','))
 }
 
-fn contains_ascii(label: &str) -> Result<(), NoPlace> {
+fn contains_ascii(label: &str) -> Result<(), NoInsertionPoint> {
     let label = label.trim().trim_matches(['"', '\'']);
     match Encoding::for_label(label.as_bytes()) {
         // HTML reads a `<meta>` of UTF-16 as UTF-8: it could not be read otherwise.
@@ -471,7 +477,7 @@ fn contains_ascii(label: &str) -> Result<(), NoPlace> {
         {
             Ok(())
         }
-        Some(_) => Err(NoPlace::Encoding),
+        Some(_) => Err(NoInsertionPoint::Encoding),
         None => Ok(()),
     }
 }
@@ -501,7 +507,7 @@ enum Beginning {
 }
 
 impl Beginning {
-    fn take(&mut self, input: &[u8]) -> Result<(), NoPlace> {
+    fn take(&mut self, input: &[u8]) -> Result<(), NoInsertionPoint> {
         const MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
         for &byte in input {
             *self = match (*self, byte) {
@@ -514,14 +520,14 @@ impl Beginning {
                         Beginning::Mark(at + 1)
                     }
                 }
-                (Beginning::Start, 0xfe | 0xff) => return Err(NoPlace::Encoding),
+                (Beginning::Start, 0xfe | 0xff) => return Err(NoInsertionPoint::Encoding),
                 (Beginning::Start | Beginning::Space, b'\t' | b'\n' | 0x0c | b'\r' | b' ') => {
                     Beginning::Space
                 }
                 (Beginning::Start | Beginning::Space, b'<') => Beginning::Tag,
                 _ => {
                     *self = Beginning::Else;
-                    return Err(NoPlace::NoTag);
+                    return Err(NoInsertionPoint::NoTag);
                 }
             };
         }

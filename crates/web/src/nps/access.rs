@@ -1,6 +1,6 @@
 //! Access to the dashboard: `/.lull/`, `/.lull/status` and `/.lull/metrics`.
 //!
-//! Access always needs a token. The peer address is no evidence: behind another local proxy, which need not
+//! Access always needs a token. The peer address proves nothing: behind another local proxy, which need not
 //! forward the client's address, all requests come from this machine. On a public address the owner must
 //! configure the token; otherwise there is no access.
 
@@ -15,7 +15,7 @@ use percent_encoding::percent_decode_str;
 use crate::policy::fields;
 use crate::proxy::{Address, Event};
 
-/// Who has access.
+/// The access rule of the dashboard.
 #[derive(Clone, Default)]
 pub enum Access {
     /// No client.
@@ -25,7 +25,7 @@ pub enum Access {
     Token(String),
     /// The same for a generated token: the dashboard's URL is reported at the start, by [`Event::Figures`].
     /// No access if the proxy listens on a public address, which [`Event::FiguresOff`] reports.
-    Told(String),
+    Generated(String),
 }
 
 impl std::fmt::Debug for Access {
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Access {
         f.write_str(match self {
             Access::Nobody => "Nobody",
             Access::Token(_) => "Token",
-            Access::Told(_) => "Told",
+            Access::Generated(_) => "Generated",
         })
     }
 }
@@ -53,8 +53,8 @@ pub(super) enum Verdict {
 pub(super) fn verdict(access: &Access, is_public: bool, head: &request::Parts) -> Verdict {
     let token = match access {
         Access::Nobody => return Verdict::Nothing,
-        Access::Told(_) if is_public => return Verdict::Nothing,
-        Access::Token(token) | Access::Told(token) => token,
+        Access::Generated(_) if is_public => return Verdict::Nothing,
+        Access::Token(token) | Access::Generated(token) => token,
     };
     let said = fields::single(&head.headers, AUTHORIZATION);
     let asked = head.uri.query().unwrap_or_default();
@@ -75,8 +75,12 @@ pub(super) fn is_public(ip: IpAddr) -> bool {
 }
 
 /// The event for a generated token: the dashboard's URL, or that there is no access.
-pub(super) fn told(access: &Access, name: Option<&str>, doors: &[Address]) -> Option<Event> {
-    let Access::Told(token) = access else { return None };
+pub(super) fn access_event(
+    access: &Access,
+    name: Option<&str>,
+    doors: &[Address],
+) -> Option<Event> {
+    let Access::Generated(token) = access else { return None };
     match doors.iter().find(|door| is_public(door.address.ip())) {
         Some(door) => Some(Event::FiguresOff { address: door.address }),
         None => url(token, name, doors).map(|url| Event::Figures { url }),
@@ -206,7 +210,7 @@ mod tests {
 
     #[test]
     fn dashboard_url_is_logged_with_a_generated_token() {
-        let made = Access::Told("t0".into());
+        let made = Access::Generated("t0".into());
         let site = Some("www.site.example");
         for (name, doors, expected) in [
             (None, &[("127.0.0.1:8080", false)][..], "http://127.0.0.1:8080/.lull/?token=t0"),
@@ -217,17 +221,17 @@ mod tests {
         ] {
             let doors: Vec<_> = doors.iter().map(|(at, secure)| door(at, *secure)).collect();
             let url = expected.to_owned();
-            assert_eq!(told(&made, name, &doors), Some(Event::Figures { url }));
+            assert_eq!(access_event(&made, name, &doors), Some(Event::Figures { url }));
         }
         let doors = [door("127.0.0.1:8080", false)];
-        assert_eq!(told(&Access::Token("t0".into()), None, &doors), None);
-        assert_eq!(told(&Access::Nobody, None, &doors), None);
-        assert_eq!(told(&made, None, &[]), None);
+        assert_eq!(access_event(&Access::Token("t0".into()), None, &doors), None);
+        assert_eq!(access_event(&Access::Nobody, None, &doors), None);
+        assert_eq!(access_event(&made, None, &[]), None);
     }
 
     #[test]
     fn dashboard_on_a_public_address_needs_a_configured_token() {
-        let made = Access::Told("t0".into());
+        let made = Access::Generated("t0".into());
         for public in [
             "0.0.0.0:80",
             "[::]:443",
@@ -240,8 +244,8 @@ mod tests {
             let doors = [door("127.0.0.1:8080", false), door(public, true)];
             let address = public.parse().unwrap();
             let site = Some("www.site.example");
-            assert_eq!(told(&made, site, &doors), Some(Event::FiguresOff { address }));
-            assert_eq!(told(&Access::Token("t0".into()), site, &doors), None);
+            assert_eq!(access_event(&made, site, &doors), Some(Event::FiguresOff { address }));
+            assert_eq!(access_event(&Access::Token("t0".into()), site, &doors), None);
         }
         for own in [
             "127.8.0.1:80",
@@ -253,13 +257,16 @@ mod tests {
             "[fe80::1]:80",
             "[::ffff:127.0.0.1]:80",
         ] {
-            assert!(matches!(told(&made, None, &[door(own, false)]), Some(Event::Figures { .. })));
+            assert!(matches!(
+                access_event(&made, None, &[door(own, false)]),
+                Some(Event::Figures { .. })
+            ));
         }
     }
 
     #[test]
     fn token_is_not_shown_in_debug_output() {
-        for access in [Access::Token("secret".into()), Access::Told("secret".into())] {
+        for access in [Access::Token("secret".into()), Access::Generated("secret".into())] {
             assert!(!format!("{access:?}").contains("secret"));
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lull_cc::{Bytes, Timestamp};
 
 use super::lock::lock;
-use crate::policy::{Client, LONGEST_TTL};
+use crate::policy::{Client, MAX_TTL};
 
 /// After this time all counts start over.
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -158,7 +158,7 @@ impl Caps {
         let now = seconds(now);
         let is_shown = self.with(client, path, |copy| {
             let asked = std::mem::take(&mut copy.asked);
-            let lives = u64::from(now - copy.made) <= LONGEST_TTL.as_secs();
+            let lives = u64::from(now - copy.made) <= MAX_TTL.as_secs();
             lives && (asked == 0 || now - asked > ASKED)
         });
         is_shown.unwrap_or(false)

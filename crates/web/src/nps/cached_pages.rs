@@ -29,7 +29,7 @@ const SAME: Duration = Duration::from_secs(300);
 
 /// The messages about one page by one client.
 #[derive(Clone, Copy, Debug, Default)]
-struct Said {
+struct PageMessages {
     key: u64,
     /// Learned requests whose reports are still to come.
     asked: u8,
@@ -45,12 +45,12 @@ struct Said {
 #[derive(Debug)]
 pub(super) struct CachedPages {
     key: RandomState,
-    places: Mutex<Box<[Said]>>,
+    places: Mutex<Box<[PageMessages]>>,
 }
 
 impl Default for CachedPages {
     fn default() -> Self {
-        let places = vec![Said::default(); PLACES].into();
+        let places = vec![PageMessages::default(); PLACES].into();
         CachedPages { key: RandomState::new(), places: Mutex::new(places) }
     }
 }
@@ -140,7 +140,7 @@ impl CachedPages {
     /// It reports the delivery of the page with these names, of which the first is that of its arrival: its
     /// script may have asked by either.
     pub(super) fn renamed(&self, client: Client, headers: &HeaderMap, names: [&str; 2]) {
-        let has_asked = |said: &mut Said| {
+        let has_asked = |said: &mut PageMessages| {
             let asked = said.asked;
             said.asked = asked.saturating_sub(1);
             asked > 0
@@ -163,12 +163,17 @@ impl CachedPages {
         self.with(sender(client, &head.headers), page, |said| said.is_left = true);
     }
 
-    fn with<T>(&self, sender: Sender<'_>, page: &str, say: impl FnOnce(&mut Said) -> T) -> T {
+    fn with<T>(
+        &self,
+        sender: Sender<'_>,
+        page: &str,
+        say: impl FnOnce(&mut PageMessages) -> T,
+    ) -> T {
         let key = self.key.hash_one((sender, page));
         let mut places = lock(&self.places);
         let said = &mut places[key as usize % PLACES];
         if said.key != key {
-            *said = Said { key, ..Said::default() };
+            *said = PageMessages { key, ..PageMessages::default() };
         }
         say(said)
     }

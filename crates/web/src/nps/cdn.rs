@@ -9,8 +9,8 @@ use http::{HeaderMap, request};
 use super::requester::Requester;
 use super::settings::Settings;
 use super::shared::Shared;
+use crate::policy::{DeliveryMethod, MARK};
 use crate::policy::{Excluded, fields, visitor};
-use crate::policy::{MARK, Way};
 use crate::proxy::SEC_PURPOSE;
 
 /// Lifetimes for CDNs alone (RFC 9213, and the older field of the Edge Architecture).
@@ -65,7 +65,7 @@ pub(super) fn vary_on_mark(headers: &mut HeaderMap) {
 /// Whether a report counts: behind a CDN browsers without prefetching have the script, too.
 pub(super) fn counts(shared: &Shared, head: &request::Parts) -> bool {
     !shared.rules.settings.behind_cdn
-        || visitor(&head.headers, shared.rules.harmless(), Way::Cache).is_ok()
+        || visitor(&head.headers, shared.rules.harmless(), DeliveryMethod::Cache).is_ok()
 }
 
 /// Notes a navigation that the CDN has passed on, so that its question is no second visit.

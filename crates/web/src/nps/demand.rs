@@ -17,7 +17,7 @@ use super::service_worker::page_script;
 use super::shared::Shared;
 use super::{cached_pages, cdn, reasons, worker_requests};
 use crate::munge::{self, Munging};
-use crate::policy::{self, Excluded, Visitor, Way, page_visitor};
+use crate::policy::{self, DeliveryMethod, Excluded, Visitor, page_visitor};
 use crate::proxy::{Body, Decision, Exchange, Outcome};
 
 struct Demand {
@@ -27,7 +27,7 @@ struct Demand {
     requester: Requester,
     /// Why its page does not get the script, if it does not.
     hindrance: Hindrance,
-    way: Way,
+    way: DeliveryMethod,
     /// Whether our service worker wakes up for it.
     wakes_worker: bool,
     /// Whether it teaches anything: the visitor is anonymous.
@@ -127,7 +127,7 @@ impl Demand {
             stubs.replied(url, request, head);
         }
         if let Some(event) = shared.workers.look_for_own(request, head, now) {
-            shared.notices.tell(&event);
+            shared.notices.report(&event);
         }
         // A copy made before a write would be stale.
         let is_done = head.status.is_success() || head.status.is_redirection();
@@ -185,7 +185,7 @@ impl Exchange for Demand {
             munging.keeping_coding()
         } else {
             munging
-                .offering_rules(rules.settings.speculation_rules && *way == Way::Cache)
+                .offering_rules(rules.settings.speculation_rules && *way == DeliveryMethod::Cache)
                 .waiting(shared.upstream.monitor.wait(rules.now()))
                 .holding_back(requester.group(&request.headers, &shared.visitors.clients))
         };
@@ -214,8 +214,8 @@ impl Exchange for Demand {
         }
         // A length is included in hints, so it must be that of the public page.
         let is_named = shared.rules.name_of(target.as_str()) == target.as_str();
-        let is_everybodys = !self.is_private && is_named;
-        if is_answered && is_everybodys && self.is_plain && outcome.failure.is_none() {
+        let is_shareable = !self.is_private && is_named;
+        if is_answered && is_shareable && self.is_plain && outcome.failure.is_none() {
             shared.knowledge.lengths.note(target.as_str(), outcome.bytes);
         }
         if is_nobodys {

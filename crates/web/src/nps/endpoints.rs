@@ -78,7 +78,7 @@ pub(super) const FIGURES: [&str; 4] =
 
 /// The figures, under another name than the site's, such as one of this machine. For a client without access
 /// this is a request for another host.
-pub(super) fn by_another_name(shared: &Shared, head: &request::Parts) -> Option<Response<Body>> {
+pub(super) fn redirect_to_name(shared: &Shared, head: &request::Parts) -> Option<Response<Body>> {
     let is_asked = FIGURES.contains(&head.uri.path());
     let may = is_asked && shared.verdict(head) == Verdict::Look;
     may.then(|| figures(shared, head))

@@ -14,14 +14,14 @@ use super::requester::Requester;
 use super::select_hints::Ask;
 use super::shared::Shared;
 use super::{cdn, reasons, replies};
-use crate::policy::{self, Visitor, Way, fields};
+use crate::policy::{self, DeliveryMethod, Visitor, fields};
 use crate::protocol::{
-    Beacon, HintsReply, HintsRequest, LONGEST_MESSAGE, MOST_COPIES, MOST_ENTRIES, NavigationKind,
+    Beacon, HintsReply, HintsRequest, MAX_COPIES, MAX_ENTRIES, MAX_MESSAGE_BYTES, NavigationKind,
 };
 use crate::proxy::{Body, RequestBody};
 
 /// When a client over its rate should ask again.
-const TOO_OFTEN: Duration = Duration::from_secs(30);
+const RATE_LIMIT_PAUSE: Duration = Duration::from_secs(30);
 
 /// A list, possibly empty. Never 503: after that, browsers send nothing for a while.
 pub(super) async fn hints(
@@ -43,7 +43,7 @@ pub(super) async fn hints(
         Ok(asking) => asking,
         Err(reply) => return replies::json(&head, &reply),
     };
-    let Some(message) = replies::read(body, LONGEST_MESSAGE).await else {
+    let Some(message) = replies::read(body, MAX_MESSAGE_BYTES).await else {
         return replies::empty(StatusCode::PAYLOAD_TOO_LARGE);
     };
     let Ok(mut asked) = HintsRequest::decode(&message) else {
@@ -62,7 +62,7 @@ pub(super) async fn hints(
 struct Asking {
     requester: Requester,
     visitor: Visitor,
-    way: Way,
+    way: DeliveryMethod,
 }
 
 impl Asking {
@@ -93,7 +93,7 @@ impl Asking {
         }
         if !shared.visitors.rates.admit(requester.client, shared.rules.now()) {
             shared.counts.empty.one("too_often");
-            return Err(later(visitor, TOO_OFTEN));
+            return Err(later(visitor, RATE_LIMIT_PAUSE));
         }
         if !shared.visitors.caps.spend(requester.client, shared.rules.now(), 0) {
             return never("byte_cap");
@@ -123,17 +123,17 @@ async fn reply(
         counts.empty.one("service_worker");
         return HintsReply::never();
     }
-    let most = if way == Way::Worker { MOST_COPIES } else { MOST_ENTRIES };
+    let most = if way == DeliveryMethod::Worker { MAX_COPIES } else { MAX_ENTRIES };
     let (first, most) = (asked.had.is_empty(), most.saturating_sub(asked.had.len()));
     // The worker's script does not see where visitors point.
-    let points = asked.hover && way == Way::Cache;
+    let points = asked.hover && way == DeliveryMethod::Cache;
     let learner = &shared.knowledge.learner;
     let Some(mut ranked) = learner.ask(Ask { page: asked.page, points, had: asked.had }).await
     else {
         counts.empty.one(if learner.is_reading() { "learning" } else { "busy" });
-        return later(visitor, TOO_OFTEN);
+        return later(visitor, RATE_LIMIT_PAUSE);
     };
-    if way == Way::Worker {
+    if way == DeliveryMethod::Worker {
         ranked.retain_pages();
     }
     let Some(wanted) = ranked.wanted(most, first, shared.upstream.monitor.document()) else {
@@ -172,10 +172,10 @@ fn learn_asked(
     head: &request::Parts,
     asked: &HintsRequest,
     requester: Requester,
-    way: Way,
+    way: DeliveryMethod,
 ) {
     let (visitors, now) = (&shared.visitors, shared.rules.now());
-    let is_first = asked.first && way == Way::Cache;
+    let is_first = asked.first && way == DeliveryMethod::Cache;
     let is_of_cdn = is_first && !asked.cached && shared.rules.settings.behind_cdn;
     if is_of_cdn
         && visitors.cached_pages.is_unseen(requester.client, &head.headers, &asked.page, now)
@@ -220,7 +220,7 @@ pub(super) async fn beacon(
     if !shared.visitors.rates.admit(requester.client, shared.rules.now()) {
         return replies::empty(StatusCode::NO_CONTENT);
     }
-    let Some(message) = replies::read(body, LONGEST_MESSAGE).await else {
+    let Some(message) = replies::read(body, MAX_MESSAGE_BYTES).await else {
         return replies::empty(StatusCode::PAYLOAD_TOO_LARGE);
     };
     let Ok(mut beacon) = Beacon::decode(&message) else {
@@ -253,7 +253,7 @@ fn learn(
         policy::visitor(&head.headers, shared.rules.harmless(), way).is_ok() && !requester.by_cache;
     // A copy of the service worker is a navigation that the proxy has seen.
     let may = is_unknown
-        && way == Way::Cache
+        && way == DeliveryMethod::Cache
         && shared.rules.is_active()
         && !requester.is_of_held_page(beacon.held, &head.headers, &shared.visitors.clients);
     if came_as != beacon.page {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// How often the existence of the kill switch's file is checked.
-const OFF_LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether the file of the kill switch exists. If that is unknown, it counts as existing: otherwise an
 /// operator would find out too late that the proxy has no access to the folder.
@@ -15,7 +15,7 @@ pub(super) fn is_there(file: Option<&PathBuf>) -> bool {
 /// Checks regularly whether the file of the kill switch exists.
 pub(super) async fn watch(file: Option<&PathBuf>, set_off: impl Fn(bool)) {
     loop {
-        tokio::time::sleep(OFF_LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         set_off(is_there(file));
     }
 }

@@ -29,10 +29,10 @@ const WAITING_BYTES: usize = 8 << 20;
 /// The bytes of a message beside its texts.
 const MESSAGE_BYTES: usize = 256;
 /// The beginning of a longer user agent shows whether it is a robot's.
-const LONGEST_AGENT: usize = 512;
+const MAX_AGENT_BYTES: usize = 512;
 /// Longest wait at the end for a thread that does not respond, and the pause between checks.
-const LAST_WAIT: Duration = Duration::from_secs(5);
-const LAST_LOOK: Duration = Duration::from_millis(10);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+const SHUTDOWN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Makes the initial model from the saved state and logs, while the site is served already. It reports
 /// events, and gives up once the flag says that the process ends: then there is no model.
@@ -80,7 +80,7 @@ impl Visited {
 pub(super) fn agent(headers: &HeaderMap) -> String {
     let said = fields::single(headers, USER_AGENT).unwrap_or_default();
     // It is ASCII: `fields` accepts nothing else as text.
-    said.get(..LONGEST_AGENT).unwrap_or(said).to_owned()
+    said.get(..MAX_AGENT_BYTES).unwrap_or(said).to_owned()
 }
 
 /// A request to the learner's thread.
@@ -244,22 +244,22 @@ impl Learner {
         self.waiting.fetch_add(Message::End.bytes(), Ordering::Relaxed);
         let begun = Instant::now();
         while let Err(TrySendError::Full(_)) = self.to.try_send(Message::End) {
-            if self.is_reading() && begun.elapsed() > LAST_WAIT {
+            if self.is_reading() && begun.elapsed() > SHUTDOWN_TIMEOUT {
                 return;
             }
-            thread::sleep(LAST_LOOK);
+            thread::sleep(SHUTDOWN_CHECK_INTERVAL);
         }
     }
 
     /// Whether its thread cannot react, so that it should not be waited for: a log may be a pipe without a
     /// writer.
-    pub(super) fn is_deaf(&self, worker: &thread::JoinHandle<()>) -> bool {
+    pub(super) fn is_stalled(&self, worker: &thread::JoinHandle<()>) -> bool {
         let begun = Instant::now();
         while self.is_reading() && !worker.is_finished() {
-            if begun.elapsed() > LAST_WAIT {
+            if begun.elapsed() > SHUTDOWN_TIMEOUT {
                 return true;
             }
-            thread::sleep(LAST_LOOK);
+            thread::sleep(SHUTDOWN_CHECK_INTERVAL);
         }
         false
     }

@@ -18,7 +18,7 @@ use super::select_hints::{Ask, HintedSite, Ranked, Ranking};
 use super::shared::Shared;
 
 /// Representative objects are not longer than this, so that requests for them are cheap.
-const LONGEST_OBJECT: Bytes = Bytes(64 << 10);
+const MAX_OBJECT_BYTES: Bytes = Bytes(64 << 10);
 
 /// Number of the most requested pages among which a slow one is searched.
 const PAGES: usize = 20;
@@ -35,7 +35,7 @@ const SLOWEST: Duration = Duration::from_secs(1);
 const SHADOWED: usize = 1 << 14;
 
 /// The list that a client would have got on its page.
-type Foreseen = (ClientId, Vec<UrlId>);
+type ShadowHints = (ClientId, Vec<UrlId>);
 
 /// The thread's state.
 struct Worker {
@@ -46,13 +46,13 @@ struct Worker {
     changes: u64,
     ranking: Ranking,
     /// Predictions of shadow mode.
-    shadow: Box<[Option<Foreseen>]>,
+    shadow: Box<[Option<ShadowHints>]>,
     places: RandomState,
 }
 
 /// Makes the model, and answers until the end.
 pub(super) fn run(start: LearnerStart, shared: &Arc<Shared>) {
-    let Some((model, inbox, save)) = start.model(|event| shared.notices.tell(event)) else {
+    let Some((model, inbox, save)) = start.model(|event| shared.notices.report(event)) else {
         return;
     };
     let worker = Worker {
@@ -78,7 +78,7 @@ impl Worker {
                 Ok(Message::Visited(visited)) => {
                     let visit = self.learn(shared, &visited);
                     if let Some(visit) = visit.filter(|_| shared.rules.settings.shadow) {
-                        self.foresee(shared, &visit);
+                        self.record_shadow_hints(shared, &visit);
                     }
                 }
                 Ok(Message::Shown(visited)) => {
@@ -114,7 +114,7 @@ impl Worker {
             let _ = self.model.write(&mut bytes);
             bytes
         };
-        self.saved.keep_or_end(is_end, self.changes, written, shared.notices.teller());
+        self.saved.keep_or_end(is_end, self.changes, written, shared.notices.reporter());
     }
 
     fn learn(&mut self, shared: &Shared, visited: &Visited) -> Option<Visit> {
@@ -141,14 +141,14 @@ impl Worker {
     }
 
     /// Counts whether a page was predicted on the previous one, and predicts the next ones.
-    fn foresee(&mut self, shared: &Shared, visit: &Visit) {
+    fn record_shadow_hints(&mut self, shared: &Shared, visit: &Visit) {
         if visit.kind != UrlKind::Page {
             return;
         }
         if self.shadow.is_empty() {
             self.shadow = vec![None; SHADOWED].into();
         }
-        let list = self.ranking.foreseen(&self.model, &shared.rules, visit);
+        let list = self.ranking.shadow_hints_for(&self.model, &shared.rules, visit);
         let counts = &shared.counts;
         counts.shadow_pages.one();
         counts.shadow_hints.add(list.len() as u64);
@@ -184,7 +184,7 @@ impl Worker {
             let may_be = |path: &str| {
                 !except.iter().any(|other| other == path) && policy.may_hint(path, now).is_ok()
             };
-            urls.bytes(*url) <= LONGEST_OBJECT && urls.path(*url).is_some_and(may_be)
+            urls.bytes(*url) <= MAX_OBJECT_BYTES && urls.path(*url).is_some_and(may_be)
         };
         let pages: Vec<_> = most_wanted(UrlKind::Page).take(PAGES).filter(may_be).collect();
         let page = pages.first().copied().or_else(|| most_wanted(UrlKind::Page).find(may_be));

@@ -86,7 +86,7 @@ use history::History;
 use learner::{Begin, LearnerStart};
 use lengths::Lengths;
 use lock::lock;
-use monitor::{Monitor, Surroundings};
+use monitor::{Monitor, MonitorContext};
 use notices::Notices;
 use page_comparison::PageComparison;
 use redirect_stubs::RedirectStubs;
@@ -105,7 +105,7 @@ pub use byte_caps::ByteCaps;
 pub use learner::Learn;
 pub use monitor::KEPT_TIMES;
 pub use persistence::Save;
-pub use settings::{LeastWorth, MonitorSettings, ServiceWorker, Settings};
+pub use settings::{MinBenefit, MonitorSettings, ServiceWorker, Settings};
 pub use site_names::{NoName, site_name};
 
 /// Prefetching for the site behind a proxy.
@@ -167,7 +167,7 @@ impl Nps {
     /// Takes over the URLs that an earlier process barred within the last day, as given to `save`, and saves
     /// them together with the model. Damaged input is ignored.
     #[must_use]
-    pub fn keeping_bars(self, before: &[u8], save: Save) -> Self {
+    pub fn with_saved_bars(self, before: &[u8], save: Save) -> Self {
         self.shared.rules.take_bars(before);
         self.shared.saved.save_bars_by(save);
         self
@@ -176,7 +176,7 @@ impl Nps {
     /// Takes over what an earlier process learned of the server's usual times, as given to `save`, and saves
     /// it together with the model. Damaged input is ignored.
     #[must_use]
-    pub fn keeping_times(self, before: &[u8], save: Save) -> Self {
+    pub fn with_saved_times(self, before: &[u8], save: Save) -> Self {
         self.shared.upstream.monitor.take_times(before);
         self.shared.saved.save_times_by(save);
         self
@@ -194,7 +194,7 @@ impl Nps {
         self.end.send_replace(true);
         shared.knowledge.learner.end();
         for thread in threads {
-            if !shared.knowledge.learner.is_deaf(&thread) {
+            if !shared.knowledge.learner.is_stalled(&thread) {
                 // A thread that panicked has reported it.
                 let _ = thread.join();
             }
@@ -211,14 +211,14 @@ impl Nps {
     }
 
     /// Reports at the start what the owner must know.
-    fn tell_start(&self, listener: &Listener) {
+    fn report_start(&self, listener: &Listener) {
         let settings = &self.shared.rules.settings;
         if settings.speculation_rules {
-            listener.tell(&Event::NotInBackground);
+            listener.report(&Event::NotInBackground);
         }
         let name = settings.hosts.first().and_then(|name| name.to_str().ok());
-        if let Some(event) = access::told(&settings.access, name, &lock(&self.addresses)) {
-            listener.tell(&event);
+        if let Some(event) = access::access_event(&settings.access, name, &lock(&self.addresses)) {
+            listener.report(&event);
         }
     }
 }
@@ -233,7 +233,7 @@ impl Drop for Nps {
 async fn beside_traffic(shared: &Shared, fetcher: Fetcher) {
     let Shared { rules, notices, knowledge, counts, upstream, history, saved, .. } = shared;
     let learner = &knowledge.learner;
-    let around = Surroundings { rules, learner, counts, notices };
+    let around = MonitorContext { rules, learner, counts, notices };
     tokio::select! {
         () = robots::keep(rules, &upstream.robots_again, notices, fetcher.clone()) => {}
         () = monitor::run(&upstream.monitor, around, fetcher.clone()) => {}
@@ -279,7 +279,7 @@ impl Site for Nps {
 
     fn started(&self, metrics: &Metrics, fetcher: Fetcher, listener: &Listener) {
         self.shared.notices.listen(listener);
-        self.tell_start(listener);
+        self.report_start(listener);
         self.shared.upstream.started(metrics, &fetcher);
         let (shared, mut end) = (Arc::clone(&self.shared), self.end.subscribe());
         let fetcher = match shared.rules.settings.hosts.first() {
@@ -308,7 +308,7 @@ impl Site for Nps {
         let (shared, path) = (&self.shared, head.uri.path());
         // Logs are learned, and these requests are not visits.
         let is_ahead = connection.is_always_background() || head.headers.contains_key(policy::MARK);
-        let is_own = if shared.rules.is_of_the_site(head) {
+        let is_own = if shared.rules.is_own_host(head) {
             let has_rules = shared.rules.settings.speculation_rules;
             has_rules && policy::is_by_rules(&head.headers) || endpoints::is_own(path)
         } else {
@@ -323,8 +323,8 @@ impl Site for Nps {
             return worker_requests::prefetch(shared, head, connection);
         }
         let is_marked = head.headers.contains_key(policy::MARK);
-        if !shared.rules.is_of_the_site(head) {
-            if let Some(figures) = endpoints::by_another_name(shared, head) {
+        if !shared.rules.is_own_host(head) {
+            if let Some(figures) = endpoints::redirect_to_name(shared, head) {
                 return Decision::Answer(figures);
             }
             if shared.names.other(shared.rules.now()) {

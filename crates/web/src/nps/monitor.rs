@@ -5,7 +5,7 @@
 //! requests these objects itself, while hints are wanted, and for at most one percent of the time.
 
 mod asking;
-mod dry;
+mod budget_starvation;
 mod usual;
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
@@ -20,34 +20,34 @@ use tokio::sync::Notify;
 use super::draws::Draws;
 use super::learner::Learner;
 use super::settings::MonitorSettings;
-use dry::Dry;
+use budget_starvation::BudgetStarvation;
 use usual::Usual;
 
-pub(super) use asking::{Surroundings, run};
+pub(super) use asking::{MonitorContext, run};
 pub use usual::KEPT_TIMES;
 
 /// How long hints are wanted after the last request for some.
 const WANTED_FOR: Duration = Duration::from_secs(60);
 /// Most clients fetch their list within this time, and clients without a list ask again. Without a request
 /// since then, no sample per epoch is needed.
-const ASKED_LATELY: Duration = Duration::from_secs(2);
+const RECENT_REQUEST: Duration = Duration::from_secs(2);
 /// The interval of checks when no hints are requested, or there is no object to probe.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long an answer to a visitor is evidence of the server's state.
 const FRESH: Duration = Duration::from_secs(1);
 /// A server without a budget whose answers were late within this time is loaded.
 const LOADED_FOR: Duration = Duration::from_secs(5);
 /// An object that fails this often in a row is no longer requested.
-const MOST_FAILURES: u32 = 5;
+const MAX_FAILURES: u32 = 5;
 /// Number of abandoned objects that are skipped, at most.
-const MOST_GIVEN_UP: usize = 64;
+const MAX_GIVEN_UP: usize = 64;
 
 /// Why there is no budget, and the remedy.
-const LATE: &str = "the server's answers are later than they used to be, or prefetches are refused \
-    (429, 503). Under load that is as it should be. If it became slower for good, SIGUSR2 has its \
-    times learned anew; --probe names other objects to go by";
-const UNKNOWN: &str = "how long the server's answers usually take is still not known: name public \
-    objects that come fast by --probe";
+const LATE: &str = "the server responds later than usual, or rejects prefetches (429, 503). Under \
+                    load this is normal. If it became slower permanently, send SIGUSR2 to learn \
+                    its usual times again, or name other objects with --probe";
+const UNKNOWN: &str = "the server's usual response time is still unknown: name public objects \
+                       with fast responses by --probe";
 
 #[derive(Debug)]
 pub(super) struct Monitor {
@@ -91,7 +91,7 @@ struct State {
     refused: Option<Timestamp>,
     /// Whether any client has got a list so far.
     has_granted: bool,
-    dry: Dry,
+    starvation: BudgetStarvation,
 }
 
 impl State {
@@ -144,7 +144,7 @@ impl State {
     }
 
     /// Whether visitors give samples of a loaded server, so that it need not be probed as well.
-    fn is_told_by_visitors(&self, now: Timestamp) -> bool {
+    fn has_visitor_samples(&self, now: Timestamp) -> bool {
         let is_heard = self.heard.is_some_and(|heard| now.saturating_since(heard) < FRESH);
         is_heard && self.is_loaded(now)
     }
@@ -152,7 +152,7 @@ impl State {
     /// Whether each epoch needs a sample: a list was requested recently, or it learns.
     fn is_busy(&self, now: Timestamp) -> bool {
         let learns = self.budget.as_ref().is_some_and(Budget::is_paused);
-        learns || self.was_asked_within(ASKED_LATELY, now)
+        learns || self.was_asked_within(RECENT_REQUEST, now)
     }
 
     /// Whether a list was requested within this time.
@@ -165,7 +165,7 @@ impl State {
         let budget = self.budget.as_ref();
         let has_some = budget.is_some_and(|budget| budget.budget() > 0);
         let is_known = budget.is_some_and(|budget| !budget.is_paused());
-        let is_due = self.dry.look(now, is_wanted, has_some);
+        let is_due = self.starvation.look(now, is_wanted, has_some);
         is_due.then_some(if is_known { LATE } else { UNKNOWN })
     }
 
@@ -183,7 +183,7 @@ impl State {
         let place = object.0 as usize;
         let Some(failures) = self.failures.get_mut(place) else { return Failing::Bearable };
         *failures = failures.saturating_add(1);
-        if *failures < MOST_FAILURES {
+        if *failures < MAX_FAILURES {
             return Failing::Bearable;
         }
         let mut others = self.failures.iter().enumerate().filter(|(other, _)| *other != place);
@@ -192,7 +192,7 @@ impl State {
         }
         let is_new = !self.given_up.iter().any(|other| other == path);
         if is_new {
-            if self.given_up.len() >= MOST_GIVEN_UP {
+            if self.given_up.len() >= MAX_GIVEN_UP {
                 self.given_up.remove(0);
             }
             self.given_up.push(path.to_owned());
@@ -254,7 +254,7 @@ impl Monitor {
     /// A client asks for a list.
     pub(super) fn ask(&self, now: Timestamp, wanted: Wanted) -> Grant {
         let mut state = self.state();
-        if state.asked.is_none_or(|asked| now.saturating_since(asked) >= LOOK) {
+        if state.asked.is_none_or(|asked| now.saturating_since(asked) >= CHECK_INTERVAL) {
             self.wanted.notify_one();
         }
         state.asked = Some(now);
@@ -270,7 +270,7 @@ impl Monitor {
             _ => {
                 let given = self.settings.parameters.as_ref().map(|given| given.rationing);
                 let rationing = given.unwrap_or(Rationing::shipped());
-                Grant::Empty { again: rationing.again(LOOK, draw as u32) }
+                Grant::Empty { again: rationing.again(CHECK_INTERVAL, draw as u32) }
             }
         }
     }
@@ -292,7 +292,7 @@ impl Monitor {
     pub(super) fn refused(&self, now: Timestamp) {
         let mut state = self.state();
         // Requests that were in flight then are rejected like it, and add no information.
-        if state.refused.is_none_or(|refused| now.saturating_since(refused) >= LOOK) {
+        if state.refused.is_none_or(|refused| now.saturating_since(refused) >= CHECK_INTERVAL) {
             state.refused = Some(now);
             if let Some(budget) = &mut state.budget {
                 budget.back_off(now);
@@ -357,7 +357,7 @@ impl Monitor {
     pub(super) fn vetoes(&self, now: Timestamp) -> bool {
         let mut state = self.state();
         if self.is_wanted() {
-            if state.asked.is_none_or(|asked| now.saturating_since(asked) >= LOOK) {
+            if state.asked.is_none_or(|asked| now.saturating_since(asked) >= CHECK_INTERVAL) {
                 self.wanted.notify_one();
             }
             state.asked = Some(now);
@@ -376,7 +376,7 @@ impl Monitor {
     /// Otherwise a machine without spare capacity would have to answer a request for each page.
     pub(super) fn wait(&self, now: Timestamp) -> Option<Duration> {
         let waits = !self.is_as_in_the_paper() && self.state().is_loaded(now);
-        waits.then(|| Rationing::shipped().again(LOOK, self.draws.next() as u32))
+        waits.then(|| Rationing::shipped().again(CHECK_INTERVAL, self.draws.next() as u32))
     }
 
     /// Whether it keeps the paper's budget, in which each epoch has a probe and each page asks (SSR §5.2.2).

@@ -47,22 +47,22 @@ impl Notices {
     }
 
     /// Reports an event to the owner.
-    pub(super) fn tell(&self, event: &Event) {
+    pub(super) fn report(&self, event: &Event) {
         if let Some(listener) = self.listener.get() {
-            listener.tell(event);
+            listener.report(event);
         }
     }
 
     /// The same as a function for any thread.
-    pub(super) fn teller(self: &Arc<Self>) -> impl Fn(&Event) + Clone + Send + use<> {
+    pub(super) fn reporter(self: &Arc<Self>) -> impl Fn(&Event) + Clone + Send + use<> {
         let notices = Arc::clone(self);
-        move |event: &Event| notices.tell(event)
+        move |event: &Event| notices.report(event)
     }
 
     /// Reports a host that does not belong to the site.
     pub(super) fn other_host(&self, head: &request::Parts) {
         let host = String::from_utf8_lossy(asked_host(head).unwrap_or(b"?"));
-        self.tell(&Event::NoneOfSite { host: host.chars().take(80).collect() });
+        self.report(&Event::NoneOfSite { host: host.chars().take(80).collect() });
     }
 
     /// Reports once that requests come through a shared cache.
@@ -70,14 +70,14 @@ impl Notices {
         if let Some(name) = shared_cache::sign(head)
             && !self.has_told_cdn.swap(true, Ordering::Relaxed)
         {
-            self.tell(&Event::BehindCdn { name });
+            self.report(&Event::BehindCdn { name });
         }
     }
 
     /// Reports once an `X-Forwarded-For` without a readable address.
     pub(super) fn unread_forwarded(&self, value: &str) {
         if !self.has_told_forwarded.swap(true, Ordering::Relaxed) {
-            self.tell(&Event::ForwardedUnread { value: value.chars().take(80).collect() });
+            self.report(&Event::ForwardedUnread { value: value.chars().take(80).collect() });
         }
     }
 

@@ -12,19 +12,19 @@ use super::heads::whole;
 use super::observed_body::{BodyObserver, observed};
 use super::reasons;
 use super::shared::Shared;
-use crate::munge::{Inspector, Munger, NoPlace, Outcome};
+use crate::munge::{Inspector, Munger, NoInsertionPoint, Outcome};
 use crate::policy::Offence;
 use crate::proxy::{Body, BoxError};
 
 /// Bars a page that opts out, or may have opted out in an unreadable part. That also ends a prefetch in
 /// flight, such as the one that found the opt-out.
-fn note(shared: &Shared, url: &str, why: NoPlace) {
-    if why == NoPlace::Refresh {
+fn note(shared: &Shared, url: &str, why: NoInsertionPoint) {
+    if why == NoInsertionPoint::Refresh {
         shared.knowledge.stubs.refreshes(url);
     }
     let offence = match why {
-        NoPlace::OptOut => Offence::OptOut,
-        NoPlace::Refresh => Offence::Redirect,
+        NoInsertionPoint::OptOut => Offence::OptOut,
+        NoInsertionPoint::Refresh => Offence::Redirect,
         _ if why.is_unread() => Offence::NotPublic,
         _ => return,
     };
@@ -37,7 +37,7 @@ pub(super) struct Munged {
     url: String,
     body: Body,
     /// Whether the page is public, so that its length may be used.
-    is_everybodys: bool,
+    is_shareable: bool,
     /// Whether it is demand, and not a prefetch.
     is_demand: bool,
     munger: Munger,
@@ -72,7 +72,7 @@ impl Munged {
             shared: Arc::clone(shared),
             url: whole(url).to_owned(),
             body,
-            is_everybodys: is_public && url.query().is_none(),
+            is_shareable: is_public && url.query().is_none(),
             is_demand,
             munger,
             rest: Bytes::new(),
@@ -155,7 +155,7 @@ impl HttpBody for Munged {
                 match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
                     None => {
                         let given = this.finish(State::Ended);
-                        if this.is_everybodys {
+                        if this.is_shareable {
                             this.shared.knowledge.lengths.note(&this.url, this.munger.taken());
                         }
                         given

@@ -23,7 +23,7 @@ use crate::policy::{
 use crate::proxy::{Body, BoxError};
 
 /// Longer pages are not compared.
-const LONGEST: u64 = 2 << 20;
+const MAX_PAGE_BYTES: u64 = 2 << 20;
 
 /// The knowledge from the pages so far.
 #[derive(Debug)]
@@ -186,7 +186,7 @@ impl BodyObserver for Sampled {
         if let Some(sampling) = &mut self.sampling {
             sampling.hasher.write(data);
             sampling.bytes += data.len() as u64;
-            if sampling.bytes > LONGEST {
+            if sampling.bytes > MAX_PAGE_BYTES {
                 self.sampling = None;
             }
         }

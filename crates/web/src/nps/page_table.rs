@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::lock::lock;
 
 /// Pages that are counted. A new one replaces the one with the fewest prefetches.
-const MOST_PAGES: usize = 256;
+const MAX_PAGES: usize = 256;
 /// Pages that are shown.
-const MOST_SHOWN: usize = 20;
+const MAX_SHOWN: usize = 20;
 /// Longer URLs are not counted.
 const LONGEST: usize = 256;
 
@@ -37,7 +37,7 @@ impl PageTable {
             return;
         }
         let mut pages = lock(&self.0);
-        if pages.len() >= MOST_PAGES && !pages.contains_key(url) {
+        if pages.len() >= MAX_PAGES && !pages.contains_key(url) {
             let least = pages.iter().min_by_key(|(_, counts)| counts.prefetched);
             let Some(least) = least.map(|(url, _)| url.clone()) else { return };
             pages.remove(&least);
@@ -70,7 +70,7 @@ impl PageTable {
                 "unused_bytes": counts.bytes.saturating_sub(counts.used_bytes),
             })
         };
-        all.iter().take(MOST_SHOWN).map(row).collect()
+        all.iter().take(MAX_SHOWN).map(row).collect()
     }
 }
 
@@ -97,16 +97,16 @@ mod tests {
     #[test]
     fn page_with_the_fewest_prefetches_is_replaced() {
         let pages = PageTable::default();
-        for page in 0..2 * MOST_PAGES {
+        for page in 0..2 * MAX_PAGES {
             pages.prefetched("/often", 1);
             pages.prefetched(&format!("/{page}"), 1);
         }
         pages.prefetched(&"/long".repeat(LONGEST), 1);
-        assert_eq!(lock(&pages.0).len(), MOST_PAGES);
+        assert_eq!(lock(&pages.0).len(), MAX_PAGES);
         let shown = pages.json();
         assert_eq!(
             (&shown[0]["url"], shown.as_array().unwrap().len()),
-            (&json!("/often"), MOST_SHOWN)
+            (&json!("/often"), MAX_SHOWN)
         );
     }
 }

@@ -19,8 +19,8 @@ pub type Save = Box<dyn FnMut(&[u8]) -> io::Result<()> + Send>;
 /// How often changes are saved: a power cut loses no more than that.
 pub(super) const SAVE_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest wait at the end for a disk, and the pause between checks.
-const LAST_WAIT: Duration = Duration::from_secs(10);
-const LAST_LOOK: Duration = Duration::from_millis(10);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
+const SHUTDOWN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How one item is saved, and up to which change.
 #[derive(Default)]
@@ -90,10 +90,10 @@ impl Persistence {
         let begun = Instant::now();
         let is_through = |keeping: &Persistence| {
             while keeping.disk.as_ref().is_some_and(Disk::is_busy) {
-                if begun.elapsed() > LAST_WAIT {
+                if begun.elapsed() > SHUTDOWN_TIMEOUT {
                     return false;
                 }
-                thread::sleep(LAST_LOOK);
+                thread::sleep(SHUTDOWN_CHECK_INTERVAL);
             }
             true
         };
@@ -103,7 +103,7 @@ impl Persistence {
         };
         if !is_kept {
             let why =
-                format!("what it is written to has not taken it for {LAST_WAIT:?} at the end");
+                format!("the disk or pipe accepted nothing for {SHUTDOWN_TIMEOUT:?} at shutdown");
             tell(&Event::ModelUnsaved { why });
         }
         self.disk = None;

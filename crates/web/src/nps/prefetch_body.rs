@@ -26,7 +26,7 @@ struct PrefetchGuard {
 /// Why a prefetch ends early.
 #[derive(Debug, thiserror::Error)]
 enum Enough {
-    #[error("the day's bytes for prefetches are used up")]
+    #[error("the daily limit of prefetched bytes is reached")]
     Bytes,
     #[error("prefetching is switched off")]
     Off,

@@ -16,10 +16,12 @@ use super::requester::Requester;
 use super::service_worker::{self, page_script};
 use super::shared::Shared;
 use crate::munge;
-use crate::policy::{self, Admitted, CopyTag, NotAhead, Offence, Refusal, Way, fields};
+use crate::policy::{
+    self, Admitted, CopyTag, DeliveryMethod, NotAPrefetch, Offence, Refusal, fields,
+};
 use crate::proxy::{Body, Connection, Decision, Exchange, Failure, PrefetchPriority};
 
-struct Ahead {
+struct PrefetchExchange {
     shared: Arc<Shared>,
     request: request::Parts,
     requester: Requester,
@@ -35,10 +37,10 @@ pub(super) fn refused() -> Decision {
 
 /// The same for the site's service worker.
 pub(super) fn refused_to(origin: Option<&HeaderValue>) -> Decision {
-    Decision::Answer(nothing_for(origin))
+    Decision::Answer(empty_reply_for(origin))
 }
 
-fn nothing_for(origin: Option<&HeaderValue>) -> Response<Body> {
+fn empty_reply_for(origin: Option<&HeaderValue>) -> Response<Body> {
     let mut response = Response::from_parts(policy::refused(), Body::empty());
     if let Some(origin) = origin {
         service_worker::let_read(response.headers_mut(), origin);
@@ -72,7 +74,7 @@ pub(super) fn admit(
         return refused();
     }
     let admitted = shared.rules.policy().admit(head, requester.client, shared.rules.now());
-    let Some(admitted) = let_through(shared, requester, admitted) else { return refused() };
+    let Some(admitted) = admit_within_limits(shared, requester, admitted) else { return refused() };
     // The browser has a copy that was stored for other cookies, and requests nothing from the origin.
     if let Some(renewed) = renew(shared, head, requester, tags) {
         return renewed;
@@ -119,7 +121,7 @@ pub(super) fn admit_by_rules(
     requester: Requester,
 ) -> Decision {
     let admitted = shared.rules.policy().admit_by_rules(head, requester.client, shared.rules.now());
-    match let_through(shared, requester, admitted) {
+    match admit_within_limits(shared, requester, admitted) {
         Some(admitted) => watch(shared, head, requester, admitted, None),
         None => refused(),
     }
@@ -140,9 +142,9 @@ pub(super) fn lead(
     let led = if shared.rules.settings.speculation_rules {
         shared.rules.policy().lead(head, url, shared.rules.now())
     } else {
-        Err(NotAhead::Mark.into())
+        Err(NotAPrefetch::Mark.into())
     };
-    let Some((location, ())) = location.zip(let_through(shared, requester, led)) else {
+    let Some((location, ())) = location.zip(admit_within_limits(shared, requester, led)) else {
         return refused();
     };
     let mut response = replies::empty(StatusCode::TEMPORARY_REDIRECT);
@@ -152,31 +154,31 @@ pub(super) fn lead(
 
 /// The result of the rules, if prefetching is enabled, the upstream has capacity, and the visitor has bytes
 /// left.
-pub(super) fn let_through<T>(
+pub(super) fn admit_within_limits<T>(
     shared: &Shared,
     requester: Requester,
     admitted: Result<T, Refusal>,
 ) -> Option<T> {
     let why = match admitted {
-        Ok(_) if !shared.rules.is_active() => "nothing is fetched ahead now".to_owned(),
+        Ok(_) if !shared.rules.is_active() => "prefetching is disabled now".to_owned(),
         // The shared cache would keep the copy as well. The current page may have bypassed it.
-        Ok(_) if requester.by_cache => "it came by way of a cache that visitors share".to_owned(),
+        Ok(_) if requester.by_cache => "it came through a shared cache".to_owned(),
         // An earlier list may still be in use.
         Ok(_) if shared.upstream.monitor.bars_prefetches() => {
-            "it is being learned how long the server takes by itself".to_owned()
+            "the server's usual response time is being learned".to_owned()
         }
         // Nor is a link that the visitor points at now: its list may be minutes old.
         Ok(_) if shared.upstream.monitor.is_spent() => {
-            "the server has nothing to spare now".to_owned()
+            "the server has no spare capacity now".to_owned()
         }
         Ok(_) if !shared.upstream.has_room_ahead() => {
-            "the server has half of what it may have at a time".to_owned()
+            "the server has half of its maximum of concurrent requests".to_owned()
         }
         Ok(_) if shared.visitors.backoff.left(requester.client, shared.rules.now()).is_some() => {
-            "the server has refused this client's prefetches a moment ago".to_owned()
+            "the server has just rejected prefetches of this client".to_owned()
         }
         Ok(_) if !shared.visitors.caps.spend(requester.client, shared.rules.now(), 0) => {
-            "the day's bytes are fetched ahead".to_owned()
+            "the daily limit of prefetched bytes is reached".to_owned()
         }
         Ok(admitted) => return Some(admitted),
         Err(refusal) => refusal.to_string(),
@@ -196,7 +198,7 @@ pub(super) fn watch(
 ) -> Decision {
     shared.counts.prefetches.one();
     policy::upstream_request(&mut head.headers);
-    Decision::Watch(Box::new(Ahead {
+    Decision::Watch(Box::new(PrefetchExchange {
         shared: Arc::clone(shared),
         request: head.clone(),
         requester,
@@ -207,13 +209,18 @@ pub(super) fn watch(
 
 /// Whether the URL is no longer a public page.
 fn is_lost(why: &Refusal) -> bool {
-    let Refusal::Unkept(why) = why else { return false };
+    let Refusal::NotCacheable(why) = why else { return false };
     matches!(why.offence(), Some(Offence::Gone | Offence::Redirect))
 }
 
 /// Makes the model count the clients of a page from zero. Otherwise it would suggest the page for weeks: no
 /// visitor reports that it is missing.
-fn tell_model(shared: &Shared, request: &request::Parts, requester: Requester, status: StatusCode) {
+fn record_in_model(
+    shared: &Shared,
+    request: &request::Parts,
+    requester: Requester,
+    status: StatusCode,
+) {
     let Some(target) = request.uri.path_and_query() else { return };
     shared.knowledge.learner.visited(Visited {
         address: requester.address,
@@ -228,17 +235,17 @@ fn tell_model(shared: &Shared, request: &request::Parts, requester: Requester, s
     });
 }
 
-impl Exchange for Ahead {
+impl Exchange for PrefetchExchange {
     fn prefetch(&self) -> Option<PrefetchPriority> {
-        let Ahead { shared, request, requester, .. } = self;
+        let PrefetchExchange { shared, request, requester, .. } = self;
         let priority = shared.visitors.priorities.of(requester.client, whole(&request.uri));
         Some(PrefetchPriority { client: requester.client.0, priority })
     }
 
     fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
-        let Ahead { shared, request, requester, admitted, worker } = self;
+        let PrefetchExchange { shared, request, requester, admitted, worker } = self;
         let url = whole(&request.uri);
-        let way = if worker.is_some() { Way::Worker } else { Way::Cache };
+        let way = if worker.is_some() { DeliveryMethod::Worker } else { DeliveryMethod::Cache };
         let sampling = page_comparison::begin(
             &shared.rules,
             &shared.knowledge.comparison,
@@ -258,13 +265,13 @@ impl Exchange for Ahead {
         };
         let kept = shared.rules.policy().keep(admitted, head, shared.rules.now(), wall());
         if let Err(why) = &kept {
-            shared.unkept(*requester, &request.uri, head.status, &why.to_string());
+            shared.not_cacheable(*requester, &request.uri, head.status, &why.to_string());
             if is_lost(why) {
-                tell_model(shared, request, *requester, head.status);
+                record_in_model(shared, request, *requester, head.status);
             }
         } else if let Err(why) = &inspector {
             // It may opt out.
-            shared.unkept(*requester, &request.uri, head.status, &why.to_string());
+            shared.not_cacheable(*requester, &request.uri, head.status, &why.to_string());
             shared.rules.policy().bar(url, Offence::NotPublic, shared.rules.now());
         }
         let (Ok(ttl), Ok(inspector)) = (kept, inspector) else {
@@ -283,7 +290,7 @@ impl Exchange for Ahead {
         }
         let body = match (munging, inspector) {
             (Ok(munging), _) => {
-                let rules = shared.rules.settings.speculation_rules && way == Way::Cache;
+                let rules = shared.rules.settings.speculation_rules && way == DeliveryMethod::Cache;
                 let munging = munging
                     .offering_rules(rules)
                     .holding_back(requester.group(&request.headers, &shared.visitors.clients));
@@ -298,13 +305,13 @@ impl Exchange for Ahead {
 
     /// After a 503, a browser would fetch nothing for a while.
     fn failed(&mut self, failure: Failure) -> Option<Response<Body>> {
-        let Ahead { shared, request, worker, .. } = self;
+        let PrefetchExchange { shared, request, worker, .. } = self;
         if is_of_load(failure) {
             shared.upstream.monitor.refused(shared.rules.now());
         }
         shared.counts.unkept.one();
         shared.notices.left_out(request.uri.path(), failure.to_string());
-        let mut response = nothing_for(worker.as_ref());
+        let mut response = empty_reply_for(worker.as_ref());
         if failure == Failure::NotNow {
             shared.counts.not_now.one();
             policy::not_now(response.headers_mut());

@@ -32,7 +32,11 @@ pub(super) fn prometheus(shared: &Shared) -> String {
 
 /// A histogram of times, in seconds.
 fn histogram(times: &Counted) -> Histogram {
-    Histogram { buckets: times.told().collect(), count: times.count(), sum: times.sum_seconds() }
+    Histogram {
+        buckets: times.exported().collect(),
+        count: times.count(),
+        sum: times.sum_seconds(),
+    }
 }
 
 /// Rows that differ in the value of one label.
@@ -47,24 +51,24 @@ fn pages_and_hints(counts: &Counts, to: &mut Metrics) {
     to.counter("pages", "Pages that got the script.", counts.pages.get());
     to.counters(
         "pages_left",
-        "Pages that were left as they are, by the reason.",
+        "Pages that passed unchanged, by reason.",
         by("why", counts.pages_left.all()),
     );
-    to.counter("hints_asked", "Times that a script asked.", counts.asked.get());
+    to.counter("hints_asked", "Requests for hints by scripts.", counts.asked.get());
     let lists = [("given", counts.lists.get())].into_iter().chain(counts.empty.all());
-    to.counters("hint_lists", "Lists, by what came of them.", by("list", lists));
+    to.counters("hint_lists", "Hint lists, by result.", by("list", lists));
     to.counters(
         "hints_left_out",
-        "URLs that were left out of lists, by the rule.",
+        "URLs left out of hint lists, by rule.",
         by("why", counts.left_out.all()),
     );
-    to.counter("hints", "Hints on lists that were given.", counts.hints.get());
+    to.counter("hints", "Hints sent to scripts.", counts.hints.get());
 }
 
 fn prefetches(counts: &Counts, to: &mut Metrics) {
     to.counters(
         "prefetches",
-        "Prefetches, by what became of them.",
+        "Prefetches, by result.",
         by(
             "prefetch",
             [
@@ -76,22 +80,22 @@ fn prefetches(counts: &Counts, to: &mut Metrics) {
     );
     to.counter(
         "prefetched_bytes",
-        "Bytes of prefetches that were sent.",
+        "Bytes of prefetches sent to clients.",
         counts.prefetched_bytes.get(),
     );
     to.counter(
         "used_bytes",
-        "Bytes of these that a navigation, or a part of its page, took from the cache.",
+        "Prefetched bytes that a navigation, or a part of its page, used.",
         counts.used_bytes.get(),
     );
     to.counter(
         "copies_renewed",
-        "Requests answered by 304: the browser may use the copy that it has.",
+        "Requests answered with 304: the browser may use its copy.",
         counts.renewed.get(),
     );
     to.counter(
         "copies_shown",
-        "Navigations that were told to show a copy of the service worker's.",
+        "Navigations answered with a copy of the service worker.",
         counts.shown.get(),
     );
 }
@@ -99,18 +103,18 @@ fn prefetches(counts: &Counts, to: &mut Metrics) {
 fn reports(counts: &Counts, to: &mut Metrics) {
     to.counter(
         "unlearned",
-        "Requests that were not learned from for want of time.",
+        "Requests that were not learned, because the learner was busy.",
         counts.unlearned.get(),
     );
     to.counter("beacons", "Reports of scripts.", counts.beacons.get());
     to.counter(
         "rejected_messages",
-        "Messages of scripts that were refused.",
+        "Messages of scripts that were rejected.",
         counts.rejected.get(),
     );
     to.counter(
         "passive_samples",
-        "Samples of the monitor that visitors' requests gave.",
+        "Samples of the monitor taken from visitors' requests.",
         counts.passive.get(),
     );
 }
@@ -118,7 +122,7 @@ fn reports(counts: &Counts, to: &mut Metrics) {
 fn navigations(counts: &Counts, with: &Seen, without: &Seen, to: &mut Metrics) {
     to.counters(
         "navigations",
-        "Navigations that scripts reported, with prefetching and held back.",
+        "Navigations that scripts reported, with prefetching and in the held-back group.",
         [
             (labels([("prefetching", "yes"), ("cached", "yes")]), with.cached),
             (labels([("prefetching", "yes"), ("cached", "no")]), with.count - with.cached),
@@ -126,16 +130,12 @@ fn navigations(counts: &Counts, with: &Seen, without: &Seen, to: &mut Metrics) {
             (labels([("prefetching", "no"), ("cached", "no")]), without.count - without.cached),
         ],
     );
-    to.counter(
-        "navigations_ahead",
-        "Those that took from the cache what was fetched ahead.",
-        with.ahead,
-    );
+    to.counter("navigations_ahead", "Navigations that used a prefetched page.", with.ahead);
     to.counter("shadow_pages", "Pages in shadow mode.", counts.shadow_pages.get());
     to.counter("shadow_hints", "Hints in shadow mode.", counts.shadow_hints.get());
     to.counter(
         "shadow_hits",
-        "Pages in shadow mode that were on the list of the page before.",
+        "Pages in shadow mode that were on the hint list of the previous page.",
         counts.shadow_hits.get(),
     );
 }
@@ -144,7 +144,7 @@ fn scheduled(scheduler: &UpstreamScheduler, to: &mut Metrics) {
     let of = scheduler.totals();
     to.counters(
         "scheduled",
-        "Prefetches, by what the scheduler of the server did with them.",
+        "Prefetches, by decision of the scheduler.",
         by(
             "action",
             [
@@ -158,22 +158,22 @@ fn scheduled(scheduler: &UpstreamScheduler, to: &mut Metrics) {
     let of = scheduler.figures();
     let flag = |is: bool| f64::from(u8::from(is));
     for (name, help, value) in [
-        ("limit_requests", "Requests that the server serves at a time.", of.limit.limit),
+        ("limit_requests", "Requests that the server can serve concurrently.", of.limit.limit),
         (
             "harm_ratio",
-            "Part of their response time that visitors wait for prefetches.",
+            "Share of the response time that visitors wait for prefetches.",
             of.limit.harm.map_or(0.0, |harm| harm.excess),
         ),
         (
             "slowdown_ratio",
-            "Response time without prefetches, as part of the usual one.",
+            "Response time without prefetches, relative to the usual one.",
             of.limit.slowdown,
         ),
-        ("demand_in_service", "Requests of visitors at the server.", of.demand as f64),
-        ("prefetches_in_service", "Prefetches at the server.", of.prefetches as f64),
-        ("prefetches_waiting", "Prefetches that wait for room.", of.waiting as f64),
-        ("backs_off", "Whether prefetches rest after failures.", flag(of.is_backing_off)),
-        ("has_neighbour", "Whether others load the server.", flag(of.has_neighbour)),
+        ("demand_in_service", "Requests of visitors in service at the server.", of.demand as f64),
+        ("prefetches_in_service", "Prefetches in service at the server.", of.prefetches as f64),
+        ("prefetches_waiting", "Prefetches in the queue.", of.waiting as f64),
+        ("backs_off", "1 during the backoff after failed prefetches.", flag(of.is_backing_off)),
+        ("has_neighbour", "1 while other programs load the server.", flag(of.has_neighbour)),
     ] {
         to.gauge(&format!("scheduler_{name}"), help, value);
     }
@@ -181,14 +181,14 @@ fn scheduled(scheduler: &UpstreamScheduler, to: &mut Metrics) {
 
 fn of_the_proxy(totals: &Totals, to: &mut Metrics) {
     to.counter("requests", "Requests.", totals.requests);
-    to.counter("marked_requests", "Requests that fetch ahead.", totals.marked);
+    to.counter("marked_requests", "Prefetch requests.", totals.marked);
     to.counter("sent_bytes", "Bytes of bodies sent to clients.", totals.bytes_sent);
     let classes = totals.responses.iter().enumerate().skip(1);
     let classes =
         classes.map(|(class, count)| (labels([("class", &format!("{class}xx"))]), *count));
-    to.counters("responses", "Responses, by the class of their status.", classes);
+    to.counters("responses", "Responses, by status class.", classes);
     let failures = Failure::ALL.map(|kind| (kind.name(), totals.failures_of(kind)));
-    to.counters("failures", "Exchanges that failed, by what went wrong.", by("failure", failures));
+    to.counters("failures", "Failed exchanges, by reason.", by("failure", failures));
     to.counter(
         "upstream_connections",
         "Connections made to the upstream.",
@@ -196,12 +196,12 @@ fn of_the_proxy(totals: &Totals, to: &mut Metrics) {
     );
     to.counter(
         "retries",
-        "Requests sent again, because the upstream had closed an idle connection.",
+        "Retries, because the upstream had closed an idle connection.",
         totals.retries,
     );
     to.counter(
         "refused_connections",
-        "Connections closed because their address had too many.",
+        "Connections closed because their address exceeded its limit.",
         totals.refused_connections,
     );
 }
@@ -220,14 +220,19 @@ fn state(shared: &Shared, to: &mut Metrics) {
     let flag = |is: bool| f64::from(u8::from(is));
     let monitor = shared.upstream.monitor.figures();
     let budget = f64::from(monitor.budget);
-    to.gauge("budget_requests_per_second", "Prefetches that the server bears.", budget);
-    to.gauge("budget_is_paused", "Whether thresholds are learned.", flag(monitor.paused));
+    to.gauge(
+        "budget_requests_per_second",
+        "The budget: concurrent prefetches that the server can \
+                                            serve.",
+        budget,
+    );
+    to.gauge("budget_is_paused", "1 while thresholds are learned.", flag(monitor.paused));
     let is_known = shared.notices.robots_trouble().is_none();
-    to.gauge("robots_is_known", "Whether robots.txt is known.", flag(is_known));
-    to.gauge("is_off", "Whether the kill switch is thrown.", flag(shared.rules.is_off()));
+    to.gauge("robots_is_known", "1 if robots.txt is known.", flag(is_known));
+    to.gauge("is_off", "1 while the kill switch is on.", flag(shared.rules.is_off()));
     if let Some(totals) = shared.upstream.totals() {
         let open = totals.open_connections as f64;
-        to.gauge("open_connections", "Connections of clients.", open);
+        to.gauge("open_connections", "Open connections of clients.", open);
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use super::lock::lock;
-use crate::munge::{LeftAlone, NoPlace};
-use crate::policy::{Excluded, Refusal, Unfit};
+use crate::munge::{LeftAlone, NoInsertionPoint};
+use crate::policy::{Excluded, NotPrefetchable, Refusal};
 
 /// How often each reason applied.
 #[derive(Debug, Default)]
@@ -36,18 +36,18 @@ impl Reasons {
 pub(super) struct CookieNames(Mutex<BTreeMap<String, u64>>);
 
 /// Names that are kept, and their longest length.
-const MOST_NAMES: usize = 64;
-const LONGEST_NAME: usize = 64;
+const MAX_NAMES: usize = 64;
+const MAX_NAME_BYTES: usize = 64;
 
 impl CookieNames {
     pub(super) fn note<'a>(&self, names: impl Iterator<Item = &'a str>) {
         let mut all = lock(&self.0);
-        for name in names.filter(|name| name.len() <= LONGEST_NAME).take(MOST_NAMES) {
+        for name in names.filter(|name| name.len() <= MAX_NAME_BYTES).take(MAX_NAMES) {
             if let Some(count) = all.get_mut(name) {
                 *count += 1;
                 continue;
             }
-            if all.len() >= MOST_NAMES {
+            if all.len() >= MAX_NAMES {
                 let least = all.iter().min_by_key(|(_, count)| **count);
                 let Some(least) = least.map(|(name, _)| name.clone()) else { return };
                 all.remove(&least);
@@ -88,10 +88,10 @@ pub(super) fn of_visitor(why: &Excluded) -> &'static str {
 /// For a URL that might be hinted.
 pub(super) fn of_url(why: &Refusal) -> &'static str {
     match why {
-        Refusal::Unfit(Unfit::Query) => "query",
-        Refusal::Unfit(Unfit::Action(_)) => "action",
-        Refusal::Unfit(Unfit::Denied(_)) => "denied",
-        Refusal::Unfit(_) => "unfit",
+        Refusal::NotPrefetchable(NotPrefetchable::Query) => "query",
+        Refusal::NotPrefetchable(NotPrefetchable::Action(_)) => "action",
+        Refusal::NotPrefetchable(NotPrefetchable::Denied(_)) => "denied",
+        Refusal::NotPrefetchable(_) => "unfit",
         Refusal::Robots(_) => "robots",
         Refusal::Protected => "password",
         Refusal::Barred(_) => "barred",
@@ -113,15 +113,15 @@ pub(super) fn of_reply(why: &LeftAlone) -> Option<&'static str> {
 }
 
 /// For a page, by its contents.
-pub(super) fn of_page(why: &NoPlace) -> &'static str {
+pub(super) fn of_page(why: &NoInsertionPoint) -> &'static str {
     match why {
-        NoPlace::OptOut => "opt_out",
-        NoPlace::NoFollow => "nofollow",
-        NoPlace::Amp => "amp",
-        NoPlace::Refresh => "refresh",
-        NoPlace::Policy(_) => "content_security_policy",
-        NoPlace::Encoding => "encoding",
-        NoPlace::Coding => "content_coding",
+        NoInsertionPoint::OptOut => "opt_out",
+        NoInsertionPoint::NoFollow => "nofollow",
+        NoInsertionPoint::Amp => "amp",
+        NoInsertionPoint::Refresh => "refresh",
+        NoInsertionPoint::Policy(_) => "content_security_policy",
+        NoInsertionPoint::Encoding => "encoding",
+        NoInsertionPoint::Coding => "content_coding",
         _ => "no_place",
     }
 }

@@ -13,8 +13,8 @@ use crate::policy::fields;
 
 /// Number of redirect stubs that are remembered, without those with longer URLs. Beyond that all are
 /// forgotten, and learned again.
-const MOST: usize = 1024;
-const LONGEST: usize = 1024;
+const MAX_STUBS: usize = 1024;
+const MAX_URL_BYTES: usize = 1024;
 /// A stub leads to a page once it has led there this many times in a row: some lead to another page each
 /// time.
 const ENOUGH: u32 = 2;
@@ -33,8 +33,8 @@ impl RedirectStubs {
     /// The page at `url` refreshes to another one.
     pub(super) fn refreshes(&self, url: &str) {
         let mut stubs = lock(&self.0);
-        if url.len() <= LONGEST && !stubs.contains_key(url) {
-            if stubs.len() >= MOST {
+        if url.len() <= MAX_URL_BYTES && !stubs.contains_key(url) {
+            if stubs.len() >= MAX_STUBS {
                 stubs.clear();
             }
             stubs.insert(url.to_owned(), Stub::default());
@@ -45,7 +45,7 @@ impl RedirectStubs {
     pub(super) fn goes_on(&self, from: Option<&str>, target: &str) {
         let Some(from) = from else { return };
         if let Some(stub) = lock(&self.0).get_mut(from)
-            && target.len() <= LONGEST
+            && target.len() <= MAX_URL_BYTES
         {
             if stub.target == target {
                 stub.times = stub.times.saturating_add(1);
@@ -137,6 +137,6 @@ mod tests {
             stubs.refreshes(&format!("/{number}"));
             stubs.goes_on(Some(&format!("/{number}")), &"x".repeat(number));
         }
-        assert!(lock(&stubs.0).len() <= MOST);
+        assert!(lock(&stubs.0).len() <= MAX_STUBS);
     }
 }

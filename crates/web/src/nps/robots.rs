@@ -19,12 +19,12 @@ pub(super) const AGENT: &str = "lull/0.1 (reverse proxy of this site)";
 /// RFC 9309 §2.4: not used for longer than a day. A site with a change waits this long, or reports it.
 const EVERY: Duration = Duration::from_secs(3600);
 /// Pauses after failures: short at first, for a server that is being started, then longer and longer.
-const AGAIN: Duration = Duration::from_millis(500);
-const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(60);
 /// Number of failures in a row after which the owner gets a notice.
 const FAILURES: u32 = 3;
 /// The maximum number of bytes read of it: RFC 9309 §2.5 requires half a MiB at least.
-const LONGEST: usize = 512 << 10;
+const MAX_FILE_BYTES: usize = 512 << 10;
 /// RFC 9309 §2.3.1.2: five redirects at least; here they stay within the site.
 const REDIRECTS: usize = 5;
 
@@ -35,9 +35,9 @@ enum Unknown {
     NoAnswer(Failure),
     #[error("the server answers {0} to /robots.txt for the name {1}: name the site by --site")]
     Status(StatusCode, String),
-    #[error("it leads to {0}, and the site is {1}: name the site by --site")]
+    #[error("it redirects to {0}, but the site is {1}: name the site by --site")]
     Elsewhere(String, String),
-    #[error("it leads on and on: let /robots.txt be answered at once, or name the site by --site")]
+    #[error("too many redirects: serve /robots.txt without redirects, or name the site by --site")]
     Redirects,
 }
 
@@ -49,25 +49,25 @@ pub(super) async fn keep(
     notices: &Notices,
     mut fetcher: Fetcher,
 ) {
-    let (mut again, mut failures, mut is_told) = (AGAIN, 0_u32, false);
+    let (mut again, mut failures, mut is_told) = (RETRY_PAUSE, 0_u32, false);
     loop {
         let found = ask(&mut fetcher).await;
         notices.set_robots_trouble(found.as_ref().err().map(Unknown::to_string));
         match found {
             Ok(robots) => {
                 rules.policy().set_robots(robots);
-                (again, failures, is_told) = (AGAIN, 0, false);
+                (again, failures, is_told) = (RETRY_PAUSE, 0, false);
                 wait(again_at_once, EVERY).await;
             }
             Err(why) => {
                 rules.policy().set_robots(Robots::default());
                 failures = failures.saturating_add(1);
-                if failures >= FAILURES && !is_told && !is_told_otherwise(&why) {
+                if failures >= FAILURES && !is_told && !is_reported_elsewhere(&why) {
                     is_told = true;
-                    notices.tell(&Event::RobotsUnknown { why: why.to_string() });
+                    notices.report(&Event::RobotsUnknown { why: why.to_string() });
                 }
                 wait(again_at_once, again).await;
-                again = (again * 2).min(AGAIN_AT_MOST);
+                again = (again * 2).min(MAX_RETRY_PAUSE);
             }
         }
     }
@@ -79,7 +79,7 @@ async fn wait(again_at_once: &Notify, time: Duration) {
 }
 
 /// Whether another event reports it to the owner.
-fn is_told_otherwise(why: &Unknown) -> bool {
+fn is_reported_elsewhere(why: &Unknown) -> bool {
     matches!(why, Unknown::NoAnswer(Failure::Unreachable | Failure::ConnectTimeout))
 }
 
@@ -91,7 +91,7 @@ async fn ask(fetcher: &mut Fetcher) -> Result<Robots, Unknown> {
     let mut path = "/robots.txt".to_owned();
     for _ in 0..=REDIRECTS {
         let fetched = fetcher
-            .get(&path, AGENT, Codings::Identity, LONGEST)
+            .get(&path, AGENT, Codings::Identity, MAX_FILE_BYTES)
             .await
             .map_err(Unknown::NoAnswer)?;
         let status = fetched.status;
@@ -101,7 +101,7 @@ async fn ask(fetcher: &mut Fetcher) -> Result<Robots, Unknown> {
         }
         let location = fetched.headers.get(LOCATION).and_then(|location| location.to_str().ok());
         let location = location.unwrap_or("nowhere");
-        // Elsewhere other rules apply, which are not the site's.
+        // Other hosts have other rules.
         let Some((to, is_secure)) = led(location, &site) else {
             return Err(Unknown::Elsewhere(location.chars().take(200).collect(), site));
         };

@@ -15,7 +15,7 @@ use super::notices::Notices;
 use super::reasons;
 use super::redirect_stubs::RedirectStubs;
 use super::site_rules::SiteRules;
-use crate::protocol::{Hint, Kind, MOST_HINTS};
+use crate::protocol::{Hint, Kind, MAX_HINTS};
 
 /// The usual minimum time from hovering over a link to the press. A page prefetched on hover arrives
 /// meanwhile, only for visitors who go there. Of the pages that the visitors in `plans/web-browsers.toml`
@@ -26,7 +26,7 @@ const POINTED_BEFORE: Duration = Duration::from_millis(200);
 const DOCUMENT: usize = 10;
 
 /// The share of a prefetch's benefit that a prefetch on hover does not have.
-fn beyond_pointing(latency: Duration) -> f32 {
+fn beyond_hover(latency: Duration) -> f32 {
     let beyond = latency.saturating_sub(POINTED_BEFORE);
     beyond.as_secs_f32() / latency.as_secs_f32().max(f32::MIN_POSITIVE)
 }
@@ -69,7 +69,7 @@ impl Ranked {
     }
 
     fn is_full(&self) -> bool {
-        self.hints.len() + self.pointed.len() >= MOST_HINTS
+        self.hints.len() + self.pointed.len() >= MAX_HINTS
     }
 
     fn add(&mut self, hint: Hint) {
@@ -165,14 +165,14 @@ impl Ranking {
         let mut left_out = None;
         let mut is_rest_worthless = false;
         for (worth, one) in self.prioritised(model, &question) {
-            is_rest_worthless |= !least.is_met_by(*worth);
+            is_rest_worthless |= !least.accepts(*worth);
             let kind = match urls.kind(one.url) {
                 UrlKind::Page => Kind::Document,
                 UrlKind::Embedded => Kind::Part,
             };
             let is_left_to_pointing = kind == Kind::Document
                 && ask.points
-                && !least.is_met_by(worth * beyond_pointing(urls.latency(one.url)));
+                && !least.accepts(worth * beyond_hover(urls.latency(one.url)));
             let is_worthless = is_rest_worthless || is_left_to_pointing;
             // Visitors do not point at parts of pages.
             if is_worthless && kind == Kind::Part {
@@ -207,7 +207,7 @@ impl Ranking {
     }
 
     /// The list that a visitor would get after this visit, for shadow mode.
-    pub(super) fn foreseen(
+    pub(super) fn shadow_hints_for(
         &mut self,
         model: &Model,
         rules: &SiteRules,
@@ -221,7 +221,7 @@ impl Ranking {
         let may =
             |one: &UrlId| urls.path(*one).is_some_and(|url| policy.may_hint(url, now).is_ok());
         let least = rules.settings.least_worth;
-        let worth = prioritised.iter().take_while(|(worth, _)| least.is_met_by(*worth));
+        let worth = prioritised.iter().take_while(|(worth, _)| least.accepts(*worth));
         worth.map(|(_, one)| one.url).filter(may).take(DOCUMENT).collect()
     }
 }

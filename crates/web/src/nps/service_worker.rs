@@ -19,7 +19,7 @@ use lull_cc::Timestamp;
 use super::access;
 use super::requester::Requester;
 use super::settings::ServiceWorker;
-use crate::policy::{self, Way, fields};
+use crate::policy::{self, DeliveryMethod, fields};
 use crate::proxy::{Address, Event};
 use crate::script::{self, Script};
 
@@ -67,13 +67,22 @@ impl Workers {
     }
 
     /// How the sender of a request gets prefetched pages, if at all.
-    pub(super) fn way(&self, head: &request::Parts, requester: Requester, now: Timestamp) -> Way {
+    pub(super) fn way(
+        &self,
+        head: &request::Parts,
+        requester: Requester,
+        now: Timestamp,
+    ) -> DeliveryMethod {
         // Browsers permit service workers over HTTPS, and on the same machine. A browser that has Lull's
         // worker also gets the script where there is none any more: it removes the worker.
         let is_possible = (requester.secure || access::is_named_local(head))
             && (self.is_offered(now) || policy::has_names(&head.headers));
         let may = self.is_wanted() && is_possible;
-        if may && policy::needs_a_worker(&head.headers) { Way::Worker } else { Way::Cache }
+        if may && policy::needs_a_worker(&head.headers) {
+            DeliveryMethod::Worker
+        } else {
+            DeliveryMethod::Cache
+        }
     }
 
     /// Takes note of a reply that gives a browser a service worker of the site's own. Lull's would be beside
@@ -120,10 +129,10 @@ fn is_javascript(kind: &str) -> bool {
 }
 
 /// The script for pages.
-pub(super) fn page_script(way: Way) -> &'static Script {
+pub(super) fn page_script(way: DeliveryMethod) -> &'static Script {
     match way {
-        Way::Cache => script::script(),
-        Way::Worker => script::script_by_worker(),
+        DeliveryMethod::Cache => script::script(),
+        DeliveryMethod::Worker => script::script_by_worker(),
     }
 }
 

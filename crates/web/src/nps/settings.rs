@@ -34,7 +34,7 @@ pub struct Settings {
     /// Limits of the bytes fetched ahead.
     pub caps: ByteCaps,
     /// Pages below this value are not hinted.
-    pub least_worth: LeastWorth,
+    pub least_worth: MinBenefit,
     /// The control group, in parts of 10,000 visitors: they get no hints and are compared with the others.
     pub held_back: u16,
     /// Make browsers prefetch pages by speculation rules, where they can, instead of by `fetch`.
@@ -56,19 +56,19 @@ pub struct Settings {
 /// It does not control the rate, which the budget and Nice do (SSR §3.1.2 has no threshold). It saves
 /// visitors and owners bytes that are hardly ever used.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LeastWorth(pub f32);
+pub struct MinBenefit(pub f32);
 
-impl Default for LeastWorth {
+impl Default for MinBenefit {
     /// A megabyte takes 0.8 s at 10 Mbit/s. In the background it may cost twenty times as much as a byte that
     /// a visitor waits for.
     fn default() -> Self {
-        LeastWorth(0.04)
+        MinBenefit(0.04)
     }
 }
 
-impl LeastWorth {
+impl MinBenefit {
     /// Whether a priority, in seconds per byte, reaches it.
-    pub(super) fn is_met_by(self, priority: f32) -> bool {
+    pub(super) fn accepts(self, priority: f32) -> bool {
         priority * 1e6 >= self.0
     }
 }

@@ -40,7 +40,13 @@ pub(super) struct Shared {
 impl Shared {
     /// Takes note of a prefetch that is not kept. If the server refused it for lack of room, there are fewer
     /// prefetches, and none for this client for a while.
-    pub(super) fn unkept(&self, requester: Requester, uri: &Uri, status: StatusCode, why: &str) {
+    pub(super) fn not_cacheable(
+        &self,
+        requester: Requester,
+        uri: &Uri,
+        status: StatusCode,
+        why: &str,
+    ) {
         if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
             let now = self.rules.now();
             self.upstream.monitor.refused(now);

@@ -9,22 +9,22 @@ use http::uri::Authority;
 use lull_cc::Timestamp;
 
 /// How long no request may use a name of the site, before that is reported.
-const A_WHILE: Duration = Duration::from_secs(60);
+const UNUSED_NAME_DELAY: Duration = Duration::from_secs(60);
 
 /// Why a text is not a name of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoName {
     /// A URL.
-    #[error("it is a URL: write the name alone, as HOST or HOST:PORT")]
+    #[error("it is a URL: write only the name, as HOST or HOST:PORT")]
     Url,
     /// Several names in one.
-    #[error("a name with a star is none of an address bar: write each name, and repeat the option")]
+    #[error("wildcards are not allowed: write each name, and repeat the option")]
     Star,
     /// Letters of other alphabets.
-    #[error("browsers say such a name in ASCII: write it as that, with xn--")]
+    #[error("browsers send such a name in ASCII: write that form, with xn--")]
     NotAscii,
     /// Anything else.
-    #[error("it is no name of a host: write HOST or HOST:PORT, as in the address bar")]
+    #[error("it is not the name of a host: write HOST or HOST:PORT, as in the address bar")]
     NoHost,
 }
 
@@ -88,7 +88,7 @@ impl SiteNames {
     pub(super) fn other(&self, now: Timestamp) -> bool {
         let since = *self.other_since.get_or_init(|| now);
         !self.is_met.load(Ordering::Relaxed)
-            && now.saturating_since(since) >= A_WHILE
+            && now.saturating_since(since) >= UNUSED_NAME_DELAY
             && !self.is_told.swap(true, Ordering::Relaxed)
     }
 }

@@ -69,7 +69,7 @@ impl SiteRules {
     }
 
     /// Whether a request is for a host of the site.
-    pub(super) fn is_of_the_site(&self, head: &request::Parts) -> bool {
+    pub(super) fn is_own_host(&self, head: &request::Parts) -> bool {
         let names = &self.settings.hosts;
         let is_same = |host| names.iter().any(|name| site_names::is_same(name.as_bytes(), host));
         self.settings.is_routed || names.is_empty() || asked_host(head).is_some_and(is_same)

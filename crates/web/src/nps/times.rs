@@ -11,7 +11,7 @@ const PREFERRED: [u64; 24] = [
 /// From 100 µs to 100 s.
 const RANGES: usize = 6 * PREFERRED.len() + 1;
 /// Every fourth of these ends is reported to Prometheus, six to a decade: it keeps a series for each of them.
-const TOLD: usize = 4;
+const EXPORTED_EVERY: usize = 4;
 
 /// Upper ends of the ranges in which times are counted, in microseconds.
 const ENDS: [u64; RANGES] = {
@@ -98,8 +98,8 @@ impl Counted {
     }
 
     /// The same for Prometheus.
-    pub(super) fn told(&self) -> impl Iterator<Item = (f64, u64)> {
-        self.cumulated().step_by(TOLD)
+    pub(super) fn exported(&self) -> impl Iterator<Item = (f64, u64)> {
+        self.cumulated().step_by(EXPORTED_EVERY)
     }
 
     /// The time that `share` of all did not exceed, in milliseconds, as if those of a range were spread over
@@ -200,7 +200,7 @@ mod tests {
         for two in ENDS.windows(2) {
             assert!((1.06..1.16).contains(&(two[1] as f64 / two[0] as f64)), "{two:?}");
         }
-        let told: Vec<f64> = Counted::default().told().map(|(end, _)| end).collect();
+        let told: Vec<f64> = Counted::default().exported().map(|(end, _)| end).collect();
         assert_eq!(told[..7], [0.0001, 0.00015, 0.00022, 0.00033, 0.00047, 0.00068, 0.001]);
         assert_eq!((told.len(), told.last()), (37, Some(&100.0)));
     }
@@ -218,7 +218,7 @@ mod tests {
         assert!((8_200.0..9_100.0).contains(&times.quantile(1.0).unwrap()));
         // Longer than any range.
         assert_eq!(counted([200_000_000]).quantile(0.5), Some(100_000.0));
-        assert_eq!(counted([200_000_000]).told().last(), Some((100.0, 0)));
+        assert_eq!(counted([200_000_000]).exported().last(), Some((100.0, 0)));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::prefetches;
 use super::requester::Requester;
 use super::shared::Shared;
 use crate::munge;
-use crate::policy::{self, Way};
+use crate::policy::{self, DeliveryMethod};
 use crate::proxy::{Body, Connection, Decision};
 use crate::script::Script;
 
@@ -24,7 +24,8 @@ pub(super) fn worker_script<'a>(
     head: &request::Parts,
     requester: Requester,
 ) -> &'a Script {
-    let is_unknown = policy::visitor(&head.headers, shared.rules.harmless(), Way::Worker).is_ok();
+    let is_unknown =
+        policy::visitor(&head.headers, shared.rules.harmless(), DeliveryMethod::Worker).is_ok();
     let is_offered = shared.workers.is_offered(shared.rules.now());
     let may = is_unknown && !requester.by_cache && shared.rules.is_active() && is_offered;
     shared.workers.script(may)
@@ -52,9 +53,10 @@ pub(super) fn prefetch(
     head.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
     head.headers.insert(HOST, site);
     let is_offered =
-        shared.workers.is_offered(shared.rules.now()) && shared.rules.is_of_the_site(head);
+        shared.workers.is_offered(shared.rules.now()) && shared.rules.is_own_host(head);
     let admitted = admitted.map(|admitted| Some(admitted).filter(|_| is_offered));
-    let Some(admitted) = prefetches::let_through(shared, requester, admitted).flatten() else {
+    let Some(admitted) = prefetches::admit_within_limits(shared, requester, admitted).flatten()
+    else {
         return prefetches::refused_to(origin.as_ref());
     };
     // A browser adds the last two to a request that bypasses its own cache.
@@ -101,6 +103,6 @@ pub(super) fn show(
 }
 
 /// Whether the reply to a navigation says that the service worker is still wanted.
-pub(super) fn stays(shared: &Shared, way: Way) -> bool {
-    way == Way::Worker && shared.workers.is_offered(shared.rules.now())
+pub(super) fn stays(shared: &Shared, way: DeliveryMethod) -> bool {
+    way == DeliveryMethod::Worker && shared.workers.is_offered(shared.rules.now())
 }

@@ -18,19 +18,19 @@ const SUSPECTED_FOR: Duration = Duration::from_secs(600);
 /// The maximum number of bars, at some 80 bytes each. New ones replace the oldest. Only URLs that five
 /// clients got publicly are ever suggested, and each reply is checked again, so a lost bar costs one
 /// discarded request.
-const MOST: usize = 1 << 17;
+const MAX_BARS: usize = 1 << 17;
 
 /// The offence of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Offence {
-    /// It led elsewhere: by a 3xx, by `Refresh`, or by such a `<meta>`.
+    /// It redirected: by a 3xx, by `Refresh`, or by such a `<meta>`.
     #[error("it redirected")]
     Redirect,
     /// It set a cookie.
     #[error("it set a cookie")]
     SetCookie,
     /// Its reply was not public, or not storable.
-    #[error("its reply was not to be kept")]
+    #[error("its response may not be cached")]
     NotPublic,
     /// It did not exist: 404 or 410.
     #[error("it was gone")]
@@ -40,13 +40,13 @@ pub enum Offence {
     OptOut,
     /// Scripts request it for a part of its page, and its headers do not show that the page is another reply.
     /// So the scripts would get the page that was fetched ahead.
-    #[error("scripts ask it for a part of its page")]
+    #[error("scripts request parts of its page")]
     Part,
     /// A `GET` of it changed what other pages return.
     #[error("a request for it changed another page")]
     Acts,
     /// This client had no access: 401 or 403.
-    #[error("it was refused")]
+    #[error("it was rejected")]
     Refused,
 }
 
@@ -103,7 +103,7 @@ impl Barred {
 
 impl Default for Bars {
     fn default() -> Self {
-        Bars::with_limit(MOST)
+        Bars::with_limit(MAX_BARS)
     }
 }
 
@@ -163,7 +163,7 @@ impl Bars {
             *barred = Barred { offence, until, only: only.filter(|_| stays) };
             return;
         }
-        while self.barred.len() >= self.most && self.takes_out_the_oldest() {}
+        while self.barred.len() >= self.most && self.evict_oldest() {}
         self.barred.insert(key, Barred { offence, until, only });
         self.order.push_back((until, key));
         self.suspected += usize::from(only.is_some());
@@ -191,13 +191,13 @@ impl Bars {
 
     fn forget(&mut self, now: Timestamp) {
         while self.order.front().is_some_and(|(until, _)| *until <= now) {
-            self.takes_out_the_oldest();
+            self.evict_oldest();
         }
     }
 
     /// Removes the one that was barred longest ago, or moves it to its place if it was used since; false if
     /// there is none.
-    fn takes_out_the_oldest(&mut self) -> bool {
+    fn evict_oldest(&mut self) -> bool {
         let Some((until, key)) = self.order.pop_front() else { return false };
         match self.barred.get(&key) {
             Some(barred) if barred.until > until => self.order.push_back((barred.until, key)),

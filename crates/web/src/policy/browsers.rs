@@ -23,7 +23,7 @@ const FIRST_FIREFOX: u32 = 99;
 
 /// How a page that was fetched ahead gets to the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum DeliveryMethod {
     /// By the browser's own cache.
     Cache,
     /// By a service worker, which shows it if the proxy permits it at that navigation.
@@ -34,15 +34,15 @@ pub enum Way {
 const ROBOTS: &[&str] = &["bot", "crawl", "spider", "slurp", "lighthouse", "preview", "monitor"];
 
 /// Whether a browser with this request head uses a prefetch of that kind.
-pub(super) fn gains(headers: &HeaderMap, way: Way) -> Result<(), Excluded> {
+pub(super) fn gains(headers: &HeaderMap, way: DeliveryMethod) -> Result<(), Excluded> {
     let agent = fields::single(headers, USER_AGENT).ok_or(Excluded::Browser)?;
     let folded = agent.to_ascii_lowercase();
     if ROBOTS.iter().any(|robot| folded.contains(robot)) {
         return Err(Excluded::Robot);
     }
     let (version, first) = match way {
-        Way::Cache => (chromium(headers, agent), FIRST_CHROMIUM),
-        Way::Worker => (firefox(agent), FIRST_FIREFOX),
+        DeliveryMethod::Cache => (chromium(headers, agent), FIRST_CHROMIUM),
+        DeliveryMethod::Worker => (firefox(agent), FIRST_FIREFOX),
     };
     match version {
         Some(version) if version >= first => Ok(()),
@@ -57,9 +57,9 @@ fn firefox(agent: &str) -> Option<u32> {
     number(version).filter(|_| before.contains(" Gecko/"))
 }
 
-/// Whether a browser is one for [`Way::Worker`].
+/// Whether a browser is one for [`DeliveryMethod::Worker`].
 pub fn needs_a_worker(headers: &HeaderMap) -> bool {
-    gains(headers, Way::Worker).is_ok()
+    gains(headers, DeliveryMethod::Worker).is_ok()
 }
 
 /// Whether a browser sends the tag of the speculation rules that it follows.
@@ -145,9 +145,9 @@ mod tests {
                 headers.insert("sec-ch-ua", HeaderValue::from_static(brands));
             }
             headers.insert(USER_AGENT, HeaderValue::from_str(agent).unwrap());
-            assert_eq!(gains(&headers, Way::Cache), expected, "{agent} {brands}");
+            assert_eq!(gains(&headers, DeliveryMethod::Cache), expected, "{agent} {brands}");
         }
-        assert_eq!(gains(&HeaderMap::new(), Way::Cache), none);
+        assert_eq!(gains(&HeaderMap::new(), DeliveryMethod::Cache), none);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //!   share cannot identify one of them.
 //! - A cookie with mostly one client per value is never accepted. It is shown to the owner with its evidence.
 //! - One page that differs suspends the cookie at once, until the reference has been checked again. If that
-//!   has not changed, the cookie has made the difference, and is rejected for good.
+//!   has not changed, the cookie has made the difference, and is rejected permanently.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -21,18 +21,18 @@ const ENOUGH_CLIENTS: usize = 5;
 const ENOUGH_PAGES: usize = 5;
 const ENOUGH_SAMPLES: u32 = 20;
 /// The limits of the state: clients may send any names and values.
-const MOST_PAGES: usize = 2048;
-const MOST_NAMES: usize = 64;
-const MOST_VALUES: usize = 16;
-const MOST_CLIENTS: usize = 64;
-const MOST_SUSPECTS: usize = 16;
+const MAX_PAGES: usize = 2048;
+const MAX_NAMES: usize = 64;
+const MAX_VALUES: usize = 16;
+const MAX_CLIENTS: usize = 64;
+const MAX_SUSPECTS: usize = 16;
 /// When there is no room for a page, one look in this many makes some.
 const RARELY: u64 = 16;
 /// Longer names, and longer values than an option of a site contains, are ignored.
-const LONGEST_NAME: usize = 64;
-const LONGEST_VALUE: usize = 48;
-/// Visitors with more unknown cookies are no evidence about one of them.
-const MOST_COOKIES: usize = 8;
+const MAX_NAME_BYTES: usize = 64;
+const MAX_VALUE_BYTES: usize = 48;
+/// Visitors with more unknown cookies do not count as evidence.
+const MAX_COOKIES: usize = 8;
 
 /// Parts of the names of cookies by which sites identify their users, in lower case.
 const OF_SESSIONS: &[&str] = &[
@@ -178,9 +178,9 @@ impl CookieEvidence {
     pub fn saw(&mut self, sample: CookieSample<'_>) {
         self.looks += 1;
         if sample.cookies.is_empty() {
-            self.saw_reference(&sample);
-        } else if sample.cookies.len() <= MOST_COOKIES {
-            self.saw_with_cookies(&sample);
+            self.handle_reference(&sample);
+        } else if sample.cookies.len() <= MAX_COOKIES {
+            self.handle_with_cookies(&sample);
         }
     }
 
@@ -189,7 +189,7 @@ impl CookieEvidence {
         if let Some(known) = self.name(name)
             && !std::mem::replace(&mut known.is_http_only, true)
         {
-            self.tell(name);
+            self.publish(name);
         }
     }
 
@@ -209,7 +209,7 @@ impl CookieEvidence {
         all
     }
 
-    fn saw_reference(&mut self, sample: &CookieSample<'_>) {
+    fn handle_reference(&mut self, sample: &CookieSample<'_>) {
         let CookieSample { page: key, body, client, .. } = *sample;
         if !self.has_room(key) {
             return;
@@ -230,12 +230,12 @@ impl CookieEvidence {
                 known.suspected = known.suspected.saturating_sub(1);
                 // Clients without the cookie got the same before and after.
                 known.is_rejected |= is_unchanged;
-                self.tell(&name);
+                self.publish(&name);
             }
         }
     }
 
-    fn saw_with_cookies(&mut self, sample: &CookieSample<'_>) {
+    fn handle_with_cookies(&mut self, sample: &CookieSample<'_>) {
         let Some(page) = self.pages.get_mut(&sample.page).filter(|page| page.is_reference) else {
             return;
         };
@@ -247,7 +247,7 @@ impl CookieEvidence {
             } else {
                 self.suspect(name, sample);
             }
-            self.tell(name);
+            self.publish(name);
         }
     }
 
@@ -255,21 +255,21 @@ impl CookieEvidence {
         let key = self.learned.key(name, value);
         let Some(known) = self.name(name) else { return };
         known.same += 1;
-        if known.clients.len() < MOST_CLIENTS {
+        if known.clients.len() < MAX_CLIENTS {
             known.clients.insert(sample.client.0);
         }
-        let has_room = known.values.contains_key(&key) || known.values.len() < MOST_VALUES;
-        if !has_room || value.len() > LONGEST_VALUE {
+        let has_room = known.values.contains_key(&key) || known.values.len() < MAX_VALUES;
+        if !has_room || value.len() > MAX_VALUE_BYTES {
             // A value of a single client makes room, so that those of many clients find room in the end.
             known.values.retain(|_, value| value.clients.len() > 1);
             return;
         }
         let of = known.values.entry(key).or_default();
         of.same = of.same.saturating_add(1);
-        if of.clients.len() < MOST_CLIENTS {
+        if of.clients.len() < MAX_CLIENTS {
             of.clients.insert(sample.client.0);
         }
-        if of.pages.len() < MOST_CLIENTS {
+        if of.pages.len() < MAX_CLIENTS {
             of.pages.insert(sample.page);
         }
     }
@@ -280,7 +280,7 @@ impl CookieEvidence {
         }
         let Some(page) = self.pages.get_mut(&sample.page) else { return };
         let is_new = !page.suspects.iter().any(|(_, other)| other == name);
-        if is_new && page.suspects.len() < MOST_SUSPECTS {
+        if is_new && page.suspects.len() < MAX_SUSPECTS {
             page.suspects.push((sample.body, name.to_owned()));
             if let Some(known) = self.names.get_mut(name) {
                 known.suspected += 1;
@@ -290,10 +290,10 @@ impl CookieEvidence {
 
     /// The evidence about a cookie, if there is or will be space for it.
     fn name(&mut self, name: &str) -> Option<&mut Name> {
-        if name.is_empty() || name.len() > LONGEST_NAME {
+        if name.is_empty() || name.len() > MAX_NAME_BYTES {
             return None;
         }
-        if !self.names.contains_key(name) && self.names.len() >= MOST_NAMES {
+        if !self.names.contains_key(name) && self.names.len() >= MAX_NAMES {
             let of_few = self.names.iter().filter(|(_, known)| !known.is_rejected);
             let least = of_few.min_by_key(|(_, known)| (known.clients.len(), known.same));
             let least = least.map(|(name, _)| name.clone())?;
@@ -304,7 +304,7 @@ impl CookieEvidence {
     }
 
     /// Publishes the accepted values of a cookie.
-    fn tell(&mut self, name: &str) {
+    fn publish(&mut self, name: &str) {
         let Some(known) = self.names.get(name) else { return };
         let is_accepted = known.verdict(name) == CookieVerdict::Accepted;
         let accepted = known.values.iter().filter(|(_, value)| is_accepted && known.accepts(value));
@@ -315,7 +315,7 @@ impl CookieEvidence {
     /// takes time, so only a share of new pages gets space: a frequently read page gets it soon. A page that
     /// a cookie may have changed stays until that is known.
     fn has_room(&mut self, key: u64) -> bool {
-        if self.pages.len() < MOST_PAGES || self.pages.contains_key(&key) {
+        if self.pages.len() < MAX_PAGES || self.pages.contains_key(&key) {
             return true;
         }
         if !self.looks.is_multiple_of(RARELY) {

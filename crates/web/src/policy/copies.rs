@@ -14,7 +14,7 @@ use http::{HeaderMap, request};
 use lull_cc::Timestamp;
 
 use super::fields;
-use super::freshness::LONGEST_TTL;
+use super::freshness::MAX_TTL;
 use super::recent::{Client, RecentClients};
 
 /// The name of a copy: in the reply to a prefetch, that of its contents; in the reply to a navigation, that
@@ -26,14 +26,14 @@ pub const STAYS: HeaderName = HeaderName::from_static("x-lull-worker");
 /// set: its copies.
 const PRELOAD: HeaderName = HeaderName::from_static("service-worker-navigation-preload");
 /// The prefix of our worker's field; another one is the site's.
-const OURS: &str = "lull";
+const OWN_PREFIX: &str = "lull";
 /// More names than the worker keeps are not read.
-const MOST_NAMES: usize = 32;
+const MAX_NAMES: usize = 32;
 
 /// Removes Lull's service worker value from a request; `None` if there is none.
 pub fn take_names(headers: &mut HeaderMap) -> Option<String> {
     let said = fields::single(headers, PRELOAD)?;
-    let names = said.strip_prefix(OURS)?;
+    let names = said.strip_prefix(OWN_PREFIX)?;
     if !names.is_empty() && !names.starts_with(' ') {
         return None;
     }
@@ -45,7 +45,7 @@ pub fn take_names(headers: &mut HeaderMap) -> Option<String> {
 /// Whether a request has a field of our service worker.
 pub fn has_names(headers: &HeaderMap) -> bool {
     fields::single(headers, PRELOAD)
-        .and_then(|said| said.strip_prefix(OURS))
+        .and_then(|said| said.strip_prefix(OWN_PREFIX))
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Copies {
 
 impl Default for Copies {
     fn default() -> Self {
-        Copies { key: RandomState::new(), cleared: RecentClients::kept_for(LONGEST_TTL) }
+        Copies { key: RandomState::new(), cleared: RecentClients::kept_for(MAX_TTL) }
     }
 }
 
@@ -101,7 +101,7 @@ impl Copies {
             let left = self.ttl_left(name, url, cleared, now);
             left.is_some_and(|left| !left.is_zero())
         };
-        names.split(' ').take(MOST_NAMES).find(may_show)
+        names.split(' ').take(MAX_NAMES).find(may_show)
     }
 
     /// `None` if the name is not that of a copy of `url`, or of one from before the copies were cleared.
@@ -120,7 +120,7 @@ impl Copies {
         if cleared.is_some_and(|cleared| born <= cleared) {
             return None;
         }
-        let ttl = Duration::from_micros(ttl).min(LONGEST_TTL);
+        let ttl = Duration::from_micros(ttl).min(MAX_TTL);
         Some(ttl.saturating_sub(Duration::from_micros(micros(now).checked_sub(born)?)))
     }
 

@@ -12,7 +12,7 @@ pub enum Excluded {
     #[error("the request carries credentials (Authorization)")]
     Authorization,
     /// Known to a system in front of the proxy.
-    #[error("the request says who sends it (`{0}`)")]
+    #[error("the request identifies its sender (`{0}`)")]
     Identified(&'static str),
     /// Perhaps signed in.
     #[error("the request carries a cookie that is not on the list of harmless ones")]
@@ -27,7 +27,7 @@ pub enum Excluded {
     #[error("the device has little memory (Device-Memory)")]
     SmallDevice,
     /// A browser that would not use its prefetches.
-    #[error("the browser would not use what it fetched ahead, or is not known to")]
+    #[error("the browser does not use prefetched pages, or is unknown")]
     Browser,
     /// A robot, which never clicks.
     #[error("the client is a robot")]

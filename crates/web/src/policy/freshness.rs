@@ -8,7 +8,7 @@ use http::header::{AGE, CACHE_CONTROL, CONTENT_TYPE, DATE, EXPIRES, PRAGMA};
 use super::fields;
 
 /// The longest lifetime of a copy (SSR §5.1: it expires earlier than it would otherwise).
-pub const LONGEST_TTL: Duration = Duration::from_secs(300);
+pub const MAX_TTL: Duration = Duration::from_secs(300);
 /// The time to live where the site sets none.
 pub const UNSTATED_TTL: Duration = Duration::from_secs(60);
 
@@ -23,10 +23,10 @@ pub enum Stale {
     Expired,
     /// It has been in a cache of the site's own for its whole time to live or longer: the next one may be
     /// fresh.
-    #[error("it has grown stale in a cache of the site's own")]
+    #[error("it has become stale in a cache of the site")]
     Aged,
     /// Scripts may request it repeatedly, to get news.
-    #[error("it is data, and the site says not how long that may be kept")]
+    #[error("it is data without a stated lifetime")]
     Data,
     /// Its headers are malformed.
     #[error("its {0} cannot be read")]
@@ -94,7 +94,7 @@ pub fn ttl(headers: &HeaderMap, now: SystemTime) -> Result<Duration, Stale> {
     match stated.saturating_sub(age.max(apparent)) {
         Duration::ZERO if stated.is_zero() => Err(Stale::Expired),
         Duration::ZERO => Err(Stale::Aged),
-        left => Ok(left.min(LONGEST_TTL)),
+        left => Ok(left.min(MAX_TTL)),
     }
 }
 

@@ -55,7 +55,7 @@ impl LearnedCookies {
     }
 }
 
-/// Learned values are no setting of an owner: two lists with equal settings are equal.
+/// Learned values are not a setting of the owner: two lists with equal settings are equal.
 impl PartialEq for LearnedCookies {
     fn eq(&self, _: &Self) -> bool {
         true

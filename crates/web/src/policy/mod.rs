@@ -55,25 +55,25 @@ pub(crate) use actions::is_static_file;
 pub use auth_cookie::take_auth_cookie;
 pub use bars::{BARRED_FOR, Bars, Offence};
 pub(crate) use browsers::tags_rules;
-pub use browsers::{Way, needs_a_worker};
+pub use browsers::{DeliveryMethod, needs_a_worker};
 pub use cookie_evidence::{CookieEvidence, CookieFigures, CookieSample, CookieVerdict};
 pub use cookies::{Harmless, blocking_cookies, unlisted_cookies};
 pub use copies::{COPY, STAYS, has_names, take_names};
 pub use excluded::Excluded;
-pub use freshness::{LONGEST_TTL, Stale, UNSTATED_TTL, ttl};
+pub use freshness::{MAX_TTL, Stale, UNSTATED_TTL, ttl};
 pub use learned_cookies::LearnedCookies;
 pub use marks::of_a_list;
 pub use patterns::{NoPattern, Pattern};
 pub(crate) use prefetch::asks_for_a_page;
 pub use prefetch::{
-    MARK, NotAhead, Safeguard, Unkept, is_by_rules, is_confirmation, is_look, site_of_a_worker,
-    upstream_request,
+    MARK, NotAPrefetch, NotCacheable, Safeguard, is_by_rules, is_confirmation, is_look,
+    site_of_a_worker, upstream_request,
 };
 pub use recent::Client;
 pub use robots::{Forbidden, Robots};
 pub use side_effects::SideEffects;
 pub use tags::{CopyTag, take_tags};
-pub use target::{Ambiguous, OwnersRules, Target, Unfit};
+pub use target::{Ambiguous, NotPrefetchable, OwnersRules, Target};
 pub use visitor::{Visitor, page_visitor, visitor};
 
 use crate::authentication;
@@ -86,22 +86,22 @@ use protected::Protected;
 pub enum Refusal {
     /// The request is not a prefetch.
     #[error(transparent)]
-    NotAhead(#[from] NotAhead),
+    NotAPrefetch(#[from] NotAPrefetch),
     /// By the URL alone.
     #[error(transparent)]
-    Unfit(#[from] Unfit),
+    NotPrefetchable(#[from] NotPrefetchable),
     /// By robots.txt.
     #[error(transparent)]
     Robots(#[from] Forbidden),
     /// By its folder.
-    #[error("a password was asked for in its folder within the last 24 hours")]
+    #[error("its folder asked for a password within the last 24 hours")]
     Protected,
     /// By an offence within a day.
     #[error("{0} within the last 24 hours")]
     Barred(Offence),
     /// By its reply.
     #[error(transparent)]
-    Unkept(#[from] Unkept),
+    NotCacheable(#[from] NotCacheable),
 }
 
 /// An admitted prefetch.
@@ -171,7 +171,7 @@ impl Policy {
     /// # Errors
     /// If it may not.
     pub fn page_visitor(&self, method: &Method, headers: &HeaderMap) -> Result<Visitor, Excluded> {
-        page_visitor(method, headers, &self.settings.harmless, Way::Cache)
+        page_visitor(method, headers, &self.settings.harmless, DeliveryMethod::Cache)
     }
 
     /// The visitor that asks for hints, if there may be some.
@@ -179,7 +179,7 @@ impl Policy {
     /// # Errors
     /// If not.
     pub fn visitor(&self, headers: &HeaderMap) -> Result<Visitor, Excluded> {
-        visitor(headers, &self.settings.harmless, Way::Cache)
+        visitor(headers, &self.settings.harmless, DeliveryMethod::Cache)
     }
 
     /// Whether a URL, as a path with its query, may be hinted.
@@ -286,7 +286,7 @@ impl Policy {
         client: Client,
         now: Timestamp,
     ) -> Option<&'a str> {
-        visitor(&head.headers, &self.settings.harmless, Way::Worker).ok()?;
+        visitor(&head.headers, &self.settings.harmless, DeliveryMethod::Worker).ok()?;
         let url = head.uri.path_and_query().map(PathAndQuery::as_str)?;
         if head.method != Method::GET || !copies::takes_copies(head) {
             return None;
@@ -393,7 +393,7 @@ impl Policy {
         {
             self.protected.note(&folder, now);
         }
-        let keeps_copies = browsers::gains(&request.headers, Way::Cache).is_ok();
+        let keeps_copies = browsers::gains(&request.headers, DeliveryMethod::Cache).is_ok();
         if authentication::has_credentials(&request.headers) && keeps_copies && !has_auth_cookie {
             auth_cookie::set(&mut head.headers, secure);
         }

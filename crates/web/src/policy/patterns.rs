@@ -18,7 +18,8 @@ pub struct Pattern {
 /// any sign of that.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a pattern begins with / or *: write '/{0}' for what begins with it, '*{0}' for what has it anywhere"
+    "a pattern begins with / or *: write '/{0}' for paths that begin with it, '*{0}' for paths \
+     that contain it"
 )]
 pub struct NoPattern(String);
 

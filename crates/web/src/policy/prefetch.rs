@@ -12,7 +12,7 @@ use http::uri::Authority;
 use http::{HeaderMap, Method, StatusCode, request, response};
 
 use super::bars::Offence;
-use super::browsers::{self, Way};
+use super::browsers::{self, DeliveryMethod};
 use super::cookies::Harmless;
 use super::excluded::Excluded;
 use super::freshness::{self, Stale};
@@ -48,12 +48,12 @@ pub enum Safeguard {
 
 /// Why a request is not admitted as a prefetch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotAhead {
+pub enum NotAPrefetch {
     /// `X-Lull` has a value that Lull does not send, or the marks of speculation rules are missing.
-    #[error("its mark is not one of Lull")]
+    #[error("its mark is unknown")]
     Mark,
     /// Not `GET`.
-    #[error("it is no GET")]
+    #[error("it is not a GET")]
     Method,
     /// Identifies a user, or asks for a part, or has a body.
     #[error("it carries {0}")]
@@ -79,14 +79,14 @@ pub fn is_confirmation(headers: &HeaderMap) -> bool {
 
 /// Checks the head of a request that carries `X-Lull`. Whether its URL may be fetched ahead is checked by
 /// [`super::Policy::admit`].
-pub(super) fn ahead(head: &request::Parts) -> Result<(), NotAhead> {
+pub(super) fn ahead(head: &request::Parts) -> Result<(), NotAPrefetch> {
     let headers = &head.headers;
     if fields::single(headers, MARK) != Some(marks::AHEAD) {
-        return Err(NotAhead::Mark);
+        return Err(NotAPrefetch::Mark);
     }
     gets(head)?;
     if headers.contains_key(COOKIE) {
-        return Err(NotAhead::Carries(COOKIE));
+        return Err(NotAPrefetch::Carries(COOKIE));
     }
     says(headers, &[("sec-fetch-site", &["same-origin"]), ("sec-fetch-dest", &["empty"])])?;
     visitor::spares(headers)?;
@@ -102,15 +102,15 @@ pub fn is_by_rules(headers: &HeaderMap) -> bool {
 
 /// Checks the head of a request that [`is_by_rules`]. It carries the cookies of its visitor, so it identifies
 /// the visitor itself.
-pub(super) fn by_rules(head: &request::Parts, harmless: &Harmless) -> Result<(), NotAhead> {
+pub(super) fn by_rules(head: &request::Parts, harmless: &Harmless) -> Result<(), NotAPrefetch> {
     if !is_by_rules(&head.headers) {
-        return Err(NotAhead::Mark);
+        return Err(NotAPrefetch::Mark);
     }
     gets(head)?;
     // Chromium says that no page requests it, also where the rules are a page's.
     let site = &["none", "same-origin"];
     says(&head.headers, &[("sec-fetch-site", site), ("sec-fetch-dest", &["document"])])?;
-    visitor::visitor(&head.headers, harmless, Way::Cache)?;
+    visitor::visitor(&head.headers, harmless, DeliveryMethod::Cache)?;
     Ok(())
 }
 
@@ -129,13 +129,13 @@ pub fn site_of_a_worker(head: &request::Parts) -> Option<Authority> {
 
 /// Checks the head of a service worker's request. The worker has its own port, so it needs no mark. Requests
 /// from other origins, or with cookies, are rejected there.
-pub(super) fn for_worker(head: &request::Parts) -> Result<(), NotAhead> {
+pub(super) fn for_worker(head: &request::Parts) -> Result<(), NotAPrefetch> {
     gets(head)?;
     if head.headers.contains_key(COOKIE) {
-        return Err(NotAhead::Carries(COOKIE));
+        return Err(NotAPrefetch::Carries(COOKIE));
     }
     if site_of_a_worker(head).is_none() {
-        return Err(NotAhead::Elsewhere("origin"));
+        return Err(NotAPrefetch::Elsewhere("origin"));
     }
     let wanted: [(_, &[_]); 3] = [
         ("sec-fetch-site", &["same-site"]),
@@ -143,39 +143,39 @@ pub(super) fn for_worker(head: &request::Parts) -> Result<(), NotAhead> {
         ("sec-fetch-dest", &["empty"]),
     ];
     says(&head.headers, &wanted)?;
-    browsers::gains(&head.headers, Way::Worker)?;
+    browsers::gains(&head.headers, DeliveryMethod::Worker)?;
     visitor::spares(&head.headers)?;
     Ok(())
 }
 
 /// Whether a request only reads, the whole resource, and without credentials.
-fn gets(head: &request::Parts) -> Result<(), NotAhead> {
+fn gets(head: &request::Parts) -> Result<(), NotAPrefetch> {
     let headers = &head.headers;
     if head.method != Method::GET {
-        return Err(NotAhead::Method);
+        return Err(NotAPrefetch::Method);
     }
     for name in [AUTHORIZATION, RANGE, TRANSFER_ENCODING] {
         if headers.contains_key(&name) {
-            return Err(NotAhead::Carries(name));
+            return Err(NotAPrefetch::Carries(name));
         }
     }
     if let Some(name) = visitor::identified_by(headers) {
-        return Err(NotAhead::Carries(HeaderName::from_static(name)));
+        return Err(NotAPrefetch::Carries(HeaderName::from_static(name)));
     }
     if headers.contains_key(CONTENT_LENGTH) && fields::single(headers, CONTENT_LENGTH) != Some("0")
     {
-        return Err(NotAhead::Carries(CONTENT_LENGTH));
+        return Err(NotAPrefetch::Carries(CONTENT_LENGTH));
     }
     Ok(())
 }
 
 /// Whether the browser sends one of these values, if it sends the field: it does so only to secure origins.
-fn says(headers: &HeaderMap, wanted: &[(&'static str, &[&str])]) -> Result<(), NotAhead> {
+fn says(headers: &HeaderMap, wanted: &[(&'static str, &[&str])]) -> Result<(), NotAPrefetch> {
     for &(name, wanted) in wanted {
         if headers.contains_key(name)
             && !fields::single(headers, name).is_some_and(|said| wanted.contains(&said))
         {
-            return Err(NotAhead::Elsewhere(name));
+            return Err(NotAPrefetch::Elsewhere(name));
         }
     }
     Ok(())
@@ -276,7 +276,7 @@ pub(super) fn unusual(headers: &HeaderMap) -> Vec<HeaderName> {
 
 /// Why the reply to a prefetch is discarded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unkept {
+pub enum NotCacheable {
     /// Not 200.
     #[error("its status is {0}, not 200")]
     Status(StatusCode),
@@ -284,19 +284,19 @@ pub enum Unkept {
     #[error("it redirects")]
     Redirect,
     /// Leads to the same page, by `https` or as `www`.
-    #[error("it leads to another scheme or host")]
+    #[error("it redirects to another scheme or host")]
     Elsewhere,
     /// Sets a cookie.
     #[error("it sets a cookie")]
     SetCookie,
     /// Must not be kept.
-    #[error("it may not be kept: {0}")]
+    #[error("it may not be cached: {0}")]
     Stale(#[from] Stale),
     /// Varies on an unknown field.
     #[error("it varies on `{0}`, so that the navigation would not find it")]
     Varies(String),
     /// The same for this visitor, but not for others.
-    #[error("it varies on `{0}`, which this visitor's navigation has otherwise")]
+    #[error("it varies on `{0}`, which differs in this visitor's navigation")]
     VariesHere(String),
     /// About credentials, a part, or a file.
     #[error("it carries {0}")]
@@ -306,25 +306,26 @@ pub enum Unkept {
     Download,
 }
 
-impl Unkept {
+impl NotCacheable {
     /// The offence of its URL, if it bars that. A server in trouble bars nothing, nor does a difference that
     /// depends on a cache or a visitor.
     pub fn offence(&self) -> Option<Offence> {
         match self {
             // For a removed page no visitor reports it, because none goes there any more.
-            Unkept::Status(StatusCode::NOT_FOUND | StatusCode::GONE) => Some(Offence::Gone),
-            Unkept::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+            NotCacheable::Status(StatusCode::NOT_FOUND | StatusCode::GONE) => Some(Offence::Gone),
+            NotCacheable::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
                 Some(Offence::Refused)
             }
-            Unkept::Status(_)
-            | Unkept::Elsewhere
-            | Unkept::VariesHere(_)
-            | Unkept::Stale(Stale::Aged) => None,
-            Unkept::Redirect => Some(Offence::Redirect),
-            Unkept::SetCookie => Some(Offence::SetCookie),
-            Unkept::Stale(_) | Unkept::Varies(_) | Unkept::Carries(_) | Unkept::Download => {
-                Some(Offence::NotPublic)
-            }
+            NotCacheable::Status(_)
+            | NotCacheable::Elsewhere
+            | NotCacheable::VariesHere(_)
+            | NotCacheable::Stale(Stale::Aged) => None,
+            NotCacheable::Redirect => Some(Offence::Redirect),
+            NotCacheable::SetCookie => Some(Offence::SetCookie),
+            NotCacheable::Stale(_)
+            | NotCacheable::Varies(_)
+            | NotCacheable::Carries(_)
+            | NotCacheable::Download => Some(Offence::NotPublic),
         }
     }
 }
@@ -391,24 +392,24 @@ pub(super) fn reply(
     head: &mut response::Parts,
     admitted: &Admitted,
     now: SystemTime,
-) -> Result<Duration, Unkept> {
+) -> Result<Duration, NotCacheable> {
     match offence(&admitted.target, head) {
-        Some(Offence::Redirect) => return Err(Unkept::Redirect),
-        Some(_) => return Err(Unkept::SetCookie),
-        None if is_redirect(head) => return Err(Unkept::Elsewhere),
+        Some(Offence::Redirect) => return Err(NotCacheable::Redirect),
+        Some(_) => return Err(NotCacheable::SetCookie),
+        None if is_redirect(head) => return Err(NotCacheable::Elsewhere),
         None => {}
     }
     if head.status != StatusCode::OK {
-        return Err(Unkept::Status(head.status));
+        return Err(NotCacheable::Status(head.status));
     }
     let headers = &mut head.headers;
     for name in [CONTENT_RANGE, WWW_AUTHENTICATE, CLEAR_SITE_DATA] {
         if headers.contains_key(&name) {
-            return Err(Unkept::Carries(name));
+            return Err(NotCacheable::Carries(name));
         }
     }
     if is_download(headers) {
-        return Err(Unkept::Download);
+        return Err(NotCacheable::Download);
     }
     let ttl = freshness::ttl(headers, now)?;
     vary(headers, admitted)?;
@@ -439,18 +440,18 @@ pub(super) fn kept_for(ttl: Duration) -> String {
 }
 
 /// Marks the reply so that a visitor with other cookies does not get it without a request.
-fn vary(headers: &mut HeaderMap, admitted: &Admitted) -> Result<(), Unkept> {
-    let names = fields::list(headers, VARY).ok_or_else(|| Unkept::Varies("?".into()))?;
+fn vary(headers: &mut HeaderMap, admitted: &Admitted) -> Result<(), NotCacheable> {
+    let names = fields::list(headers, VARY).ok_or_else(|| NotCacheable::Varies("?".into()))?;
     // An invalid name might hide the one that is appended.
     let is_none = |name: &str| name.parse::<HeaderName>().is_err();
     if let Some(name) = names.iter().find(|name| is_listed(name, UNLIKE) || is_none(name)) {
-        return Err(Unkept::Varies((*name).to_owned()));
+        return Err(NotCacheable::Varies((*name).to_owned()));
     }
     let is_carried = |name: &str| {
         admitted.unusual.iter().any(|carried| carried.as_str().eq_ignore_ascii_case(name))
     };
     if let Some(name) = names.iter().find(|name| is_carried(name)) {
-        return Err(Unkept::VariesHere((*name).to_owned()));
+        return Err(NotCacheable::VariesHere((*name).to_owned()));
     }
     let by_cookie = names.iter().any(|name| name.eq_ignore_ascii_case("cookie"));
     match admitted.safeguard {
@@ -482,8 +483,8 @@ fn is_page(headers: &HeaderMap) -> bool {
 pub(super) const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 
 /// The path and query of a request.
-pub(super) fn target_of(head: &request::Parts) -> Result<target::Target, target::Unfit> {
-    head.uri
-        .path_and_query()
-        .map_or(Err(target::Unfit::OtherOrigin), |path| target::Target::parse(path.as_str()))
+pub(super) fn target_of(head: &request::Parts) -> Result<target::Target, target::NotPrefetchable> {
+    head.uri.path_and_query().map_or(Err(target::NotPrefetchable::OtherOrigin), |path| {
+        target::Target::parse(path.as_str())
+    })
 }

@@ -13,7 +13,7 @@ use super::target::Target;
 
 /// The maximum number of folders. Beyond that they are distinguished only by their first segment, then not at
 /// all.
-const MOST: usize = 1024;
+const MAX_FOLDERS: usize = 1024;
 
 /// The folders, by the end of their day. Each ends in `/`.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Protected {
     }
 
     fn has_room(&self, folder: &str) -> bool {
-        self.until.len() < MOST || self.until.contains_key(folder)
+        self.until.len() < MAX_FOLDERS || self.until.contains_key(folder)
     }
 
     /// Whether `path`, decoded, is in such a folder. The root is not included: users with a password there
@@ -113,14 +113,14 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_overflow_protects_more() {
         let mut protected = Protected::default();
-        for number in 0..5 * MOST {
+        for number in 0..5 * MAX_FOLDERS {
             protected.note(&target(&format!("/a/{number}/x")), at(1));
-            assert!(protected.until.len() <= MOST);
+            assert!(protected.until.len() <= MAX_FOLDERS);
         }
-        assert!((0..5 * MOST).all(|number| protected.has(&format!("/a/{number}/y"), at(2))));
-        for number in 0..5 * MOST {
+        assert!((0..5 * MAX_FOLDERS).all(|number| protected.has(&format!("/a/{number}/y"), at(2))));
+        for number in 0..5 * MAX_FOLDERS {
             protected.note(&target(&format!("/{number}/x")), at(1));
-            assert!(protected.until.len() <= MOST);
+            assert!(protected.until.len() <= MAX_FOLDERS);
         }
         assert!(protected.has("/b", at(2)));
         // When the day is over there is room again.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lull_cc::Timestamp;
 
 /// Number of clients that are kept. When there is no room, every client counts as recent until there is.
-const MOST: usize = 1 << 16;
+const MAX_CLIENTS: usize = 1 << 16;
 
 /// A client, as the proxy distinguishes them: a keyed hash of the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,7 +59,7 @@ impl RecentClients {
                 }
             }
         }
-        self.last.contains_key(&client) || self.order.len() < MOST
+        self.last.contains_key(&client) || self.order.len() < MAX_CLIENTS
     }
 
     /// When `client` was last noted, if that was within the time. `now` while a client may be missing.
@@ -114,10 +114,10 @@ mod tests {
     #[test]
     fn every_client_is_recent_when_memory_is_full() {
         let mut clients = recent();
-        for client in 0..=MOST as u64 {
+        for client in 0..=MAX_CLIENTS as u64 {
             clients.note(Client(client), at(1));
         }
-        assert!(clients.order.len() <= MOST);
+        assert!(clients.order.len() <= MAX_CLIENTS);
         assert_eq!(clients.last(Client(u64::MAX), at(2)), Some(at(2)));
         clients.note(Client(1), at(300));
         assert!(clients.last(Client(u64::MAX), at(300)).is_none());

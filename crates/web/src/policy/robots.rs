@@ -8,18 +8,18 @@ use super::patterns::Pattern;
 /// The name for groups in robots.txt.
 const NAME: &str = "lull";
 /// The maximum number of bytes read of a file: at least 500 KiB by RFC 9309 §2.5.
-const LONGEST: usize = 500 * 1024;
+const MAX_FILE_BYTES: usize = 500 * 1024;
 /// Rules kept per group.
-const MOST_RULES: usize = 4096;
+const MAX_RULES: usize = 4096;
 
 /// The rules of a site's robots.txt.
 #[derive(Clone, Debug, Default)]
 pub struct Robots {
-    said: Said,
+    said: GroupRules,
 }
 
 #[derive(Clone, Debug, Default)]
-enum Said {
+enum GroupRules {
     /// It was not fetched so far, or the server could not answer: nothing may be fetched (RFC 9309 §2.3.1.4).
     #[default]
     Unknown,
@@ -32,11 +32,11 @@ enum Said {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
     /// It is not known.
-    #[error("robots.txt is not known yet, or could not be read")]
+    #[error("robots.txt is not known so far, or could not be read")]
     Unknown,
     /// It is too long.
     #[error(
-        "robots.txt is longer than {LONGEST} bytes, or has more than {MOST_RULES} rules for us"
+        "robots.txt is longer than {MAX_FILE_BYTES} bytes, or has more than {MAX_RULES} rules for Lull"
     )]
     TooMuch,
     /// One of its rules.
@@ -48,19 +48,21 @@ impl Robots {
     /// The rules by the answer to `GET /robots.txt`, its status and body.
     pub fn fetched(status: u16, body: &[u8]) -> Self {
         match status {
-            200..=299 => Robots { said: parse(body).map_or(Said::TooMuch, Said::Rules) },
+            200..=299 => {
+                Robots { said: parse(body).map_or(GroupRules::TooMuch, GroupRules::Rules) }
+            }
             // These do not describe the file: the request is not understood, not for a known host, or over a
             // limit.
             400 | 421 | 429 => Robots::default(),
             // RFC 9309 §2.3.1.3: there is no robots.txt, so nothing is forbidden.
-            400..=499 => Robots { said: Said::Rules(Vec::new()) },
+            400..=499 => Robots { said: GroupRules::Rules(Vec::new()) },
             _ => Robots::default(),
         }
     }
 
     /// Whether the rules are known, even if there are none.
     pub fn is_known(&self) -> bool {
-        !matches!(self.said, Said::Unknown)
+        !matches!(self.said, GroupRules::Unknown)
     }
 
     /// Whether a decoded path, with its query, may be fetched.
@@ -69,9 +71,9 @@ impl Robots {
     /// If not.
     pub fn check(&self, path: &str) -> Result<(), Forbidden> {
         let rules = match &self.said {
-            Said::Unknown => return Err(Forbidden::Unknown),
-            Said::TooMuch => return Err(Forbidden::TooMuch),
-            Said::Rules(rules) => rules,
+            GroupRules::Unknown => return Err(Forbidden::Unknown),
+            GroupRules::TooMuch => return Err(Forbidden::TooMuch),
+            GroupRules::Rules(rules) => rules,
         };
         let longest = rules
             .iter()
@@ -86,7 +88,7 @@ impl Robots {
 
 /// The rules for Lull, unless there are too many.
 fn parse(body: &[u8]) -> Option<Vec<(bool, Pattern)>> {
-    if body.len() > LONGEST {
+    if body.len() > MAX_FILE_BYTES {
         return None;
     }
     let body = String::from_utf8_lossy(body);
@@ -115,14 +117,14 @@ fn parse(body: &[u8]) -> Option<Vec<(bool, Pattern)>> {
             let rule = (key.eq_ignore_ascii_case("allow"), Pattern::new(value));
             for (is_for, group) in [(for_us, &mut ours), (for_all, &mut everybodys)] {
                 // One more shows that there are too many.
-                if is_for && group.len() <= MOST_RULES {
+                if is_for && group.len() <= MAX_RULES {
                     group.push(rule.clone());
                 }
             }
         }
     }
     let group = if named { ours } else { everybodys };
-    (group.len() <= MOST_RULES).then_some(group)
+    (group.len() <= MAX_RULES).then_some(group)
 }
 
 #[cfg(test)]
@@ -189,17 +191,17 @@ mod tests {
             format!("User-agent: {name}\n{}\n", "Disallow: /a\n".repeat(rules))
         };
         let ours = "User-agent: lull\nDisallow: /b\n";
-        let long = format!("#{}\n{ours}", "x".repeat(LONGEST));
+        let long = format!("#{}\n{ours}", "x".repeat(MAX_FILE_BYTES));
         let by_our_rule = || Err(Forbidden::Rule("/b".to_owned()));
         let too_much = || Err(Forbidden::TooMuch);
         for (file, b, c) in [
-            (group("*", MOST_RULES), Ok(()), Ok(())),
-            (group("*", MOST_RULES + 1), too_much(), too_much()),
+            (group("*", MAX_RULES), Ok(()), Ok(())),
+            (group("*", MAX_RULES + 1), too_much(), too_much()),
             // Each group is counted separately, and only the one that applies.
-            (group("*", MOST_RULES) + ours, by_our_rule(), Ok(())),
-            (group("*", MOST_RULES + 1) + ours, by_our_rule(), Ok(())),
-            (group("other", MOST_RULES + 1) + ours, by_our_rule(), Ok(())),
-            (group("lull", MOST_RULES) + ours, too_much(), too_much()),
+            (group("*", MAX_RULES) + ours, by_our_rule(), Ok(())),
+            (group("*", MAX_RULES + 1) + ours, by_our_rule(), Ok(())),
+            (group("other", MAX_RULES + 1) + ours, by_our_rule(), Ok(())),
+            (group("lull", MAX_RULES) + ours, too_much(), too_much()),
             (long, too_much(), too_much()),
         ] {
             let robots = Robots::fetched(200, file.as_bytes());

@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 /// Number of compared pages, of candidate URLs per page, and of remembered requests. All are bounded, so
 /// memory is bounded.
-const MOST_PAGES: usize = 512;
-const MOST_PAIRS: usize = 8192;
-const MOST_FOUND: usize = 1024;
-const MOST_RECENT: usize = 1024;
+const MAX_PAGES: usize = 512;
+const MAX_PAIRS: usize = 8192;
+const MAX_FOUND: usize = 1024;
+const MAX_RECENT: usize = 1024;
 /// When there is no room for a page, one request in this many makes some.
-const RARE_LOOK: u64 = 16;
+const FORCED_SAMPLE_PERIOD: u64 = 16;
 /// With more URLs in between, the cause is unknown.
-const MOST_BETWEEN: usize = 16;
+const MAX_BETWEEN: usize = 16;
 /// Changes of a page after requests for a URL that are enough evidence of an effect.
 const ENOUGH: u32 = 3;
 /// One request in this many may have changed nothing, for example a second vote.
@@ -76,7 +76,7 @@ impl SideEffects {
 
     fn note(&mut self, url: Option<Arc<str>>) {
         self.count += 1;
-        if self.recent.len() >= MOST_RECENT {
+        if self.recent.len() >= MAX_RECENT {
             self.recent.pop_front();
         }
         self.recent.push_back((self.count, url));
@@ -125,7 +125,7 @@ impl SideEffects {
             if **url != *page && !urls.contains(url) {
                 urls.push(Arc::clone(url));
             }
-            if urls.len() > MOST_BETWEEN {
+            if urls.len() > MAX_BETWEEN {
                 return None;
             }
         }
@@ -144,7 +144,7 @@ impl SideEffects {
             let key = (url, page);
             let is_new = !self.pairs.contains_key(&key);
             // Only requests that may have changed the page are examined further.
-            if is_new && (!has_changed || self.pairs.len() >= MOST_PAIRS) {
+            if is_new && (!has_changed || self.pairs.len() >= MAX_PAIRS) {
                 continue;
             }
             let pair = self.pairs.entry(key.clone()).or_default();
@@ -159,7 +159,7 @@ impl SideEffects {
                 && pair.same <= pair.changed / RARELY
                 && others <= other_looks / STEADY;
             if acts && !self.found.contains(&key.0) {
-                if self.found.len() >= MOST_FOUND {
+                if self.found.len() >= MAX_FOUND {
                     self.found.pop_front();
                 }
                 self.found.push_back(Arc::clone(&key.0));
@@ -172,10 +172,10 @@ impl SideEffects {
     /// Whether there is space for a page, perhaps in place of the least recently requested one. That search
     /// takes time, so only a share of new pages gets space: a frequently read page gets it soon.
     fn has_room(&mut self, page: u64) -> bool {
-        if self.pages.len() < MOST_PAGES || self.pages.contains_key(&page) {
+        if self.pages.len() < MAX_PAGES || self.pages.contains_key(&page) {
             return true;
         }
-        if !self.count.is_multiple_of(RARE_LOOK) {
+        if !self.count.is_multiple_of(FORCED_SAMPLE_PERIOD) {
             return false;
         }
         let oldest = self.pages.iter().min_by_key(|(_, page)| page.at).map(|(key, _)| *key);
@@ -310,8 +310,8 @@ mod tests {
                 effects.got(url);
                 effects.saw(n as u64 % 1000, url, n as u64, effects.count());
             }
-            prop_assert!(effects.pages.len() <= MOST_PAGES && effects.pairs.len() <= MOST_PAIRS);
-            prop_assert!(effects.recent.len() <= MOST_RECENT && effects.found.len() <= MOST_FOUND);
+            prop_assert!(effects.pages.len() <= MAX_PAGES && effects.pairs.len() <= MAX_PAIRS);
+            prop_assert!(effects.recent.len() <= MAX_RECENT && effects.found.len() <= MAX_FOUND);
         }
     }
 }

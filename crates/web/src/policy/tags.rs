@@ -14,9 +14,9 @@ use http::header::{HeaderValue, IF_NONE_MATCH};
 
 use super::fields;
 
-const OURS: &str = "lull-";
+const OWN_PREFIX: &str = "lull-";
 /// The number of our tags that are parsed: a browser has no more copies of one URL.
-const MOST: usize = 4;
+const MAX_TAGS: usize = 4;
 
 /// A tag of Lull in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,13 +30,13 @@ pub struct CopyTag {
 /// The tag of the copy with that name, including the origin's own ETag if there is one.
 pub(super) fn of_copy(name: &str, origins: Option<&str>) -> String {
     match origins.and_then(parts) {
-        Some((weak, opaque)) => format!("{weak}\"{OURS}{name}-{opaque}\""),
+        Some((weak, opaque)) => format!("{weak}\"{OWN_PREFIX}{name}-{opaque}\""),
         // Weak: with a strong one a browser would keep a truncated response, and ask for the rest.
-        None => format!("W/\"{OURS}{name}\""),
+        None => format!("W/\"{OWN_PREFIX}{name}\""),
     }
 }
 
-/// `W/` or nothing, and the text between the quotation marks. `None` if it is no tag, or has a backslash,
+/// `W/` or nothing, and the text between the quotation marks. `None` if it is not a tag, or has a backslash,
 /// which programs parse differently.
 fn parts(tag: &str) -> Option<(&str, &str)> {
     let (weak, quoted) = if tag.starts_with("W/") { tag.split_at(2) } else { ("", tag) };
@@ -50,7 +50,7 @@ pub fn take_tags(headers: &mut HeaderMap) -> Vec<CopyTag> {
     let (mut ours, mut others) = (Vec::new(), Vec::new());
     for tag in tags {
         let Some((weak, rest)) =
-            parts(tag).and_then(|(weak, opaque)| Some((weak, opaque.strip_prefix(OURS)?)))
+            parts(tag).and_then(|(weak, opaque)| Some((weak, opaque.strip_prefix(OWN_PREFIX)?)))
         else {
             others.push(tag.to_owned());
             continue;
@@ -70,7 +70,7 @@ pub fn take_tags(headers: &mut HeaderMap) -> Vec<CopyTag> {
             headers.insert(IF_NONE_MATCH, others);
         }
     }
-    ours.truncate(MOST);
+    ours.truncate(MAX_TAGS);
     ours
 }
 

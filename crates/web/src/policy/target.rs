@@ -6,7 +6,7 @@ use super::actions;
 use super::patterns::Pattern;
 
 /// Longer ones are never fetched ahead; `lull-speculate` does not keep them either.
-const LONGEST: usize = 1024;
+const MAX_URL_BYTES: usize = 1024;
 
 /// An unambiguous path of the site, with its query if it has one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,18 +17,18 @@ pub struct Target {
 
 /// Why a URL is never fetched ahead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum NotPrefetchable {
     /// Not a path of the site.
-    #[error("it is no path of this site")]
+    #[error("it is not a path of this site")]
     OtherOrigin,
     /// Too long.
-    #[error("it is longer than {LONGEST} bytes")]
+    #[error("it is longer than {MAX_URL_BYTES} bytes")]
     TooLong,
     /// Programs read it differently.
-    #[error("it can be read in two ways: {0}")]
+    #[error("it is ambiguous: {0}")]
     Ambiguous(Ambiguous),
     /// Reserved for Lull, or for machines.
-    #[error("`{0}` is for machines")]
+    #[error("`{0}` has no pages")]
     Reserved(&'static str),
     /// With a query.
     #[error("it has a query, and the owner has not allowed that")]
@@ -81,30 +81,30 @@ impl Target {
     ///
     /// # Errors
     /// If the text is malformed, or ambiguous.
-    pub fn parse(text: &str) -> Result<Self, Unfit> {
+    pub fn parse(text: &str) -> Result<Self, NotPrefetchable> {
         // For a browser `//host/` would be another origin.
         if !text.starts_with('/') || text.starts_with("//") {
-            return Err(Unfit::OtherOrigin);
+            return Err(NotPrefetchable::OtherOrigin);
         }
-        if text.len() > LONGEST {
-            return Err(Unfit::TooLong);
+        if text.len() > MAX_URL_BYTES {
+            return Err(NotPrefetchable::TooLong);
         }
         if text.contains('#') {
-            return Err(Unfit::Ambiguous(Ambiguous::Fragment));
+            return Err(NotPrefetchable::Ambiguous(Ambiguous::Fragment));
         }
         let (path, query) = match text.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (text, None),
         };
-        let path = decode(path).map_err(Unfit::Ambiguous)?;
-        let query = query.map(decode).transpose().map_err(Unfit::Ambiguous)?;
-        segments(&path).map_err(Unfit::Ambiguous)?;
+        let path = decode(path).map_err(NotPrefetchable::Ambiguous)?;
+        let query = query.map(decode).transpose().map_err(NotPrefetchable::Ambiguous)?;
+        segments(&path).map_err(NotPrefetchable::Ambiguous)?;
         for reserved in RESERVED {
             if path
                 .strip_prefix(reserved)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             {
-                return Err(Unfit::Reserved(reserved));
+                return Err(NotPrefetchable::Reserved(reserved));
             }
         }
         Ok(Target { path, query })
@@ -225,22 +225,22 @@ impl OwnersRules {
     ///
     /// # Errors
     /// If not.
-    pub fn check(&self, target: &Target) -> Result<(), Unfit> {
+    pub fn check(&self, target: &Target) -> Result<(), NotPrefetchable> {
         let whole = target.whole();
         let any = |patterns: &[Pattern]| {
             patterns.iter().find(|pattern| pattern.matches(&whole)).map(|one| one.text().to_owned())
         };
         if let Some(denied) = any(&self.deny) {
-            return Err(Unfit::Denied(denied));
+            return Err(NotPrefetchable::Denied(denied));
         }
         if target.query.is_some() && any(&self.allow_query).is_none() {
-            return Err(Unfit::Query);
+            return Err(NotPrefetchable::Query);
         }
         if any(&self.allow).is_some() {
             return Ok(());
         }
         match actions::action(&target.path, target.query()) {
-            Some(action) => Err(Unfit::Action(action)),
+            Some(action) => Err(NotPrefetchable::Action(action)),
             None => Ok(()),
         }
     }
@@ -288,7 +288,7 @@ mod tests {
             ("/a%3bb", Parameter),
             ("/a#b", Fragment),
         ] {
-            assert_eq!(Target::parse(text), Err(Unfit::Ambiguous(expected)), "{text}");
+            assert_eq!(Target::parse(text), Err(NotPrefetchable::Ambiguous(expected)), "{text}");
         }
     }
 
@@ -306,10 +306,10 @@ mod tests {
             "\\\\other.example/",
             "*",
         ] {
-            assert_eq!(Target::parse(text), Err(Unfit::OtherOrigin), "{text}");
+            assert_eq!(Target::parse(text), Err(NotPrefetchable::OtherOrigin), "{text}");
         }
-        assert!(matches!(Target::parse("/\\other.example/"), Err(Unfit::Ambiguous(_))));
-        assert_eq!(Target::parse(&format!("/{}", "a".repeat(1024))), Err(Unfit::TooLong));
+        assert!(matches!(Target::parse("/\\other.example/"), Err(NotPrefetchable::Ambiguous(_))));
+        assert_eq!(Target::parse(&format!("/{}", "a".repeat(1024))), Err(NotPrefetchable::TooLong));
     }
 
     #[test]
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn reserved_paths_are_not_prefetched() {
         for text in ["/.lull/hints", "/.lull", "/%2elull/beacon", "/.well-known/security.txt"] {
-            assert!(matches!(Target::parse(text), Err(Unfit::Reserved(_))), "{text}");
+            assert!(matches!(Target::parse(text), Err(NotPrefetchable::Reserved(_))), "{text}");
         }
     }
 
@@ -350,19 +350,19 @@ mod tests {
             allow: patterns(&["/blog/"]),
             allow_query: patterns(&["/list?page="]),
         };
-        let denied = |pattern: &str| Err(Unfit::Denied(pattern.into()));
+        let denied = |pattern: &str| Err(NotPrefetchable::Denied(pattern.into()));
         for (text, expected) in [
             ("/a", Ok(())),
             ("/private/a", denied("/private/")),
             ("/%70rivate/a", denied("/private/")),
             ("/a.zip", denied("*.zip$")),
-            ("/a?x", Err(Unfit::Query)),
-            ("/a?", Err(Unfit::Query)),
+            ("/a?x", Err(NotPrefetchable::Query)),
+            ("/a?", Err(NotPrefetchable::Query)),
             ("/list?page=2", Ok(())),
-            ("/list?sort=x&page=2", Err(Unfit::Query)),
-            ("/list?page=2&do=delete", Err(Unfit::Action("delete".into()))),
-            ("/logout", Err(Unfit::Action("logout".into()))),
-            ("/l%6fgout", Err(Unfit::Action("logout".into()))),
+            ("/list?sort=x&page=2", Err(NotPrefetchable::Query)),
+            ("/list?page=2&do=delete", Err(NotPrefetchable::Action("delete".into()))),
+            ("/logout", Err(NotPrefetchable::Action("logout".into()))),
+            ("/l%6fgout", Err(NotPrefetchable::Action("logout".into()))),
             ("/blog/how-to-delete-a-file", Ok(())),
         ] {
             assert_eq!(rules.check(&Target::parse(text).unwrap()), expected, "{text}");

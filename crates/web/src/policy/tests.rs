@@ -62,8 +62,8 @@ fn admitted() -> Admitted {
 #[test]
 fn only_requests_of_the_script_are_admitted_as_prefetches() {
     let policy = policy();
-    let elsewhere = |name| Some(NotAhead::Elsewhere(name));
-    let carries = |name: &'static str| Some(NotAhead::Carries(HeaderName::from_static(name)));
+    let elsewhere = |name| Some(NotAPrefetch::Elsewhere(name));
+    let carries = |name: &'static str| Some(NotAPrefetch::Carries(HeaderName::from_static(name)));
     for (method, fields, expected) in [
         ("GET", &[("x-lull", "1")][..], None),
         ("GET", &[("x-lull", "1"), ("content-length", "0")], None),
@@ -73,14 +73,14 @@ fn only_requests_of_the_script_are_admitted_as_prefetches() {
             None,
         ),
         // Invalid marks.
-        ("GET", &[], Some(NotAhead::Mark)),
-        ("GET", &[("x-lull", "")], Some(NotAhead::Mark)),
-        ("GET", &[("x-lull", "3")], Some(NotAhead::Mark)),
-        ("GET", &[("x-lull", "2")], Some(NotAhead::Mark)),
-        ("GET", &[("x-lull", "1"), ("x-lull", "1")], Some(NotAhead::Mark)),
+        ("GET", &[], Some(NotAPrefetch::Mark)),
+        ("GET", &[("x-lull", "")], Some(NotAPrefetch::Mark)),
+        ("GET", &[("x-lull", "3")], Some(NotAPrefetch::Mark)),
+        ("GET", &[("x-lull", "2")], Some(NotAPrefetch::Mark)),
+        ("GET", &[("x-lull", "1"), ("x-lull", "1")], Some(NotAPrefetch::Mark)),
         // Requests that do more, or have more fields.
-        ("POST", &[("x-lull", "1")], Some(NotAhead::Method)),
-        ("HEAD", &[("x-lull", "1")], Some(NotAhead::Method)),
+        ("POST", &[("x-lull", "1")], Some(NotAPrefetch::Method)),
+        ("HEAD", &[("x-lull", "1")], Some(NotAPrefetch::Method)),
         ("GET", &[("x-lull", "1"), ("cookie", "_ga=1")], carries("cookie")),
         ("GET", &[("x-lull", "1"), ("authorization", "x")], carries("authorization")),
         ("GET", &[("x-lull", "1"), ("range", "bytes=0-1")], carries("range")),
@@ -92,7 +92,7 @@ fn only_requests_of_the_script_are_admitted_as_prefetches() {
         ("GET", &[("x-lull", "1"), ("save-data", "on")], Some(Excluded::SaveData.into())),
     ] {
         let found = policy.admit(&asked(method, "/a", fields), CLIENT, at(0));
-        assert_eq!(found.err(), expected.map(Refusal::NotAhead), "{method} {fields:?}");
+        assert_eq!(found.err(), expected.map(Refusal::NotAPrefetch), "{method} {fields:?}");
     }
 }
 
@@ -107,24 +107,24 @@ const BY_RULES: [(&str, &str); 5] = [
 
 #[test]
 fn only_speculation_rules_of_the_script_are_admitted() {
-    let elsewhere = |name| Some(NotAhead::Elsewhere(name));
-    let carries = |name: &'static str| Some(NotAhead::Carries(HeaderName::from_static(name)));
-    let spares = |why| Some(NotAhead::Spares(why));
+    let elsewhere = |name| Some(NotAPrefetch::Elsewhere(name));
+    let carries = |name: &'static str| Some(NotAPrefetch::Carries(HeaderName::from_static(name)));
+    let spares = |why| Some(NotAPrefetch::Spares(why));
     for (method, field, value, expected) in [
         ("GET", "x", "", None),
         ("GET", "sec-speculation-tags", "null, \"lull\"", None),
         ("GET", "sec-fetch-site", "same-origin", None),
         ("GET", "cookie", "_ga=1", None),
         // Rules that are not the script's.
-        ("GET", "sec-speculation-tags", "null", Some(NotAhead::Mark)),
-        ("GET", "sec-speculation-tags", "lull", Some(NotAhead::Mark)),
-        ("GET", "sec-speculation-tags", "\"lullaby\"", Some(NotAhead::Mark)),
-        ("GET", "sec-purpose", "prefetch;prerender", Some(NotAhead::Mark)),
+        ("GET", "sec-speculation-tags", "null", Some(NotAPrefetch::Mark)),
+        ("GET", "sec-speculation-tags", "lull", Some(NotAPrefetch::Mark)),
+        ("GET", "sec-speculation-tags", "\"lullaby\"", Some(NotAPrefetch::Mark)),
+        ("GET", "sec-purpose", "prefetch;prerender", Some(NotAPrefetch::Mark)),
         ("GET", "sec-fetch-site", "cross-site", elsewhere("sec-fetch-site")),
         ("GET", "sec-fetch-dest", "empty", elsewhere("sec-fetch-dest")),
         // Requests that do more, or have more fields.
-        ("POST", "x", "", Some(NotAhead::Method)),
-        ("HEAD", "x", "", Some(NotAhead::Method)),
+        ("POST", "x", "", Some(NotAPrefetch::Method)),
+        ("HEAD", "x", "", Some(NotAPrefetch::Method)),
         ("GET", "range", "bytes=0-1", carries("range")),
         ("GET", "authorization", "x", carries("authorization")),
         ("GET", "content-length", "3", carries("content-length")),
@@ -138,7 +138,7 @@ fn only_speculation_rules_of_the_script_are_admitted() {
         let fields: Vec<_> = others.copied().chain([(field, value)]).collect();
         let request = asked(method, "/a", &fields);
         let found = policy().admit_by_rules(&request, CLIENT, at(0));
-        let expected = expected.map(Refusal::NotAhead);
+        let expected = expected.map(Refusal::NotAPrefetch);
         assert_eq!(found.err(), expected, "{method} {field}: {value}");
         assert_eq!(policy().lead(&request, "/a", at(0)).err(), expected);
     }
@@ -187,7 +187,7 @@ fn copies_made_by_rules_always_vary_on_cookies() {
         let fields: Vec<_> = [("cache-control", "max-age=1000")].into_iter().chain(vary).collect();
         let mut head = answered(200, &fields);
         let kept = policy.keep(&admitted, &mut head, at(0), wall()).unwrap();
-        assert_eq!((kept, &head.headers[VARY]), (LONGEST_TTL, &HeaderValue::from_static("Cookie")));
+        assert_eq!((kept, &head.headers[VARY]), (MAX_TTL, &HeaderValue::from_static("Cookie")));
     }
 }
 
@@ -277,7 +277,7 @@ fn upstream_sees_the_standard_prefetch_fields() {
 
 #[test]
 fn only_public_replies_are_kept() {
-    use Unkept::{Carries, Download, Elsewhere, Redirect, SetCookie, Status, Varies};
+    use NotCacheable::{Carries, Download, Elsewhere, Redirect, SetCookie, Status, Varies};
     let status = |code| Status(StatusCode::from_u16(code).unwrap());
     for (code, fields, expected) in [
         (404, &[][..], status(404)),
@@ -301,11 +301,11 @@ fn only_public_replies_are_kept() {
         (200, &[("refresh", "0; url=/b")], Redirect),
         (200, &[("set-cookie", "a=1")], SetCookie),
         (200, &[("set-cookie", "_ga=1")], SetCookie),
-        (200, &[("cache-control", "private")], Unkept::Stale(Stale::Says("private"))),
-        (200, &[("cache-control", "no-store")], Unkept::Stale(Stale::Says("no-store"))),
-        (200, &[("cache-control", "no-cache")], Unkept::Stale(Stale::Says("no-cache"))),
-        (200, &[("cache-control", "max-age=0")], Unkept::Stale(Stale::Expired)),
-        (200, &[("cache-control", "max-age=9"), ("age", "9")], Unkept::Stale(Stale::Aged)),
+        (200, &[("cache-control", "private")], NotCacheable::Stale(Stale::Says("private"))),
+        (200, &[("cache-control", "no-store")], NotCacheable::Stale(Stale::Says("no-store"))),
+        (200, &[("cache-control", "no-cache")], NotCacheable::Stale(Stale::Says("no-cache"))),
+        (200, &[("cache-control", "max-age=0")], NotCacheable::Stale(Stale::Expired)),
+        (200, &[("cache-control", "max-age=9"), ("age", "9")], NotCacheable::Stale(Stale::Aged)),
         (200, &[("vary", "*")], Varies("*".into())),
         (200, &[("vary", "Accept-Encoding, Accept")], Varies("Accept".into())),
         (200, &[("vary", "Sec-Fetch-Dest")], Varies("Sec-Fetch-Dest".into())),
@@ -333,12 +333,12 @@ fn only_public_replies_are_kept() {
         let mut policy = policy();
         let mut head = answered(code, fields);
         let found = policy.keep(&admitted(), &mut head, at(0), wall());
-        assert_eq!(found, Err(Refusal::Unkept(expected.clone())), "{code} {fields:?}");
+        assert_eq!(found, Err(Refusal::NotCacheable(expected.clone())), "{code} {fields:?}");
         // Trouble of the server is temporary, and so is the age of a copy in front of it; the rest is a
         // property of the URL.
         let passes = match &expected {
             Status(_) => ![401, 403, 404, 410].contains(&code),
-            expected => matches!(expected, Elsewhere | Unkept::Stale(Stale::Aged)),
+            expected => matches!(expected, Elsewhere | NotCacheable::Stale(Stale::Aged)),
         };
         assert_eq!(policy.may_hint("/a", at(1)).is_ok(), passes, "{code} {fields:?}");
     }
@@ -446,7 +446,7 @@ fn every_rejection_names_its_reason() {
         ("/a?b", "it has a query, and the owner has not allowed that"),
         ("/robots-no", "robots.txt disallows `/robots-no`"),
         ("/denied", "the owner denies `/denied`"),
-        ("//x", "it is no path of this site"),
+        ("//x", "it is not a path of this site"),
         ("/a/..", "it can be read in two ways: `.` or `..`"),
     ] {
         assert_eq!(policy.may_hint(url, at(0)).unwrap_err().to_string(), why);
@@ -471,7 +471,7 @@ proptest! {
             let control = format!("private, max-age={}", ttl.as_secs());
             prop_assert_eq!(head.headers.get_all("cache-control").iter().count(), 1);
             prop_assert_eq!(&head.headers["cache-control"], &control);
-            prop_assert!(ttl <= LONGEST_TTL);
+            prop_assert!(ttl <= MAX_TTL);
             let varies = fields::list(&head.headers, VARY).unwrap();
             let by_cookie = varies.iter().any(|name| name.eq_ignore_ascii_case("cookie"));
             prop_assert!(by_cookie);

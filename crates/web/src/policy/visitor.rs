@@ -3,7 +3,7 @@
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method};
 
-use super::browsers::{self, Way};
+use super::browsers::{self, DeliveryMethod};
 use super::cookies::{self, Harmless, Sent};
 use super::excluded::Excluded;
 use super::fields;
@@ -75,7 +75,11 @@ const SMALL_DEVICE: f32 = 0.5;
 ///
 /// # Errors
 /// If the sender may not get hints.
-pub fn visitor(headers: &HeaderMap, harmless: &Harmless, way: Way) -> Result<Visitor, Excluded> {
+pub fn visitor(
+    headers: &HeaderMap,
+    harmless: &Harmless,
+    way: DeliveryMethod,
+) -> Result<Visitor, Excluded> {
     let visitor = anonymous(headers, harmless)?;
     browsers::gains(headers, way)?;
     spares(headers)?;
@@ -105,7 +109,7 @@ pub fn page_visitor(
     method: &Method,
     headers: &HeaderMap,
     harmless: &Harmless,
-    way: Way,
+    way: DeliveryMethod,
 ) -> Result<Visitor, Excluded> {
     if method != Method::GET && method != Method::HEAD {
         return Err(Excluded::Method(method.clone()));
@@ -176,7 +180,7 @@ mod tests {
             (&[("sec-ch-device-memory", "0.25")], Err(SmallDevice)),
             (&[("device-memory", "8")], Ok(Visitor::Cookieless)),
         ] {
-            let found = visitor(&with(more), &Harmless::default(), Way::Cache);
+            let found = visitor(&with(more), &Harmless::default(), DeliveryMethod::Cache);
             assert_eq!(found, expected, "{more:?}");
         }
     }
@@ -184,7 +188,9 @@ mod tests {
     #[test]
     fn user_identified_by_a_proxy_in_front_gets_no_prefetch() {
         for name in IDENTITIES {
-            let found = |value| visitor(&with(&[(name, value)]), &Harmless::default(), Way::Cache);
+            let found = |value| {
+                visitor(&with(&[(name, value)]), &Harmless::default(), DeliveryMethod::Cache)
+            };
             assert_eq!(found("ann"), Err(Excluded::Identified(name)));
             for nobody in ["", " ", "-", "(null)"] {
                 assert_eq!(found(nobody), Ok(Visitor::Cookieless), "{name}: {nobody:?}");
@@ -202,7 +208,7 @@ mod tests {
             (Method::OPTIONS, false),
         ] {
             let harmless = Harmless::default();
-            let found = page_visitor(&method, &with(&[]), &harmless, Way::Cache);
+            let found = page_visitor(&method, &with(&[]), &harmless, DeliveryMethod::Cache);
             assert_eq!(found.is_ok(), expected, "{method}");
         }
     }

@@ -20,13 +20,13 @@ use super::error::{Error, Result};
 use super::event::{Event, Listener};
 
 /// Lines that may wait for the disk, and their bytes. Further lines are lost: no visitor waits for a log.
-const MOST_WAITING: usize = 8192;
-const MOST_BYTES: usize = 16 << 20;
+const MAX_WAITING: usize = 8192;
+const MAX_BYTES: usize = 16 << 20;
 /// How long a line waits for others, to be written together.
 const TOGETHER: Duration = Duration::from_millis(200);
 /// How long shutdown waits for unwritten lines. A pipe without a reader and a hanging disk never accept them,
 /// and a blocked write cannot be interrupted.
-const LAST_WAIT: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The data of a request's line.
 #[derive(Clone, Debug)]
@@ -157,7 +157,7 @@ impl LogSender {
     pub(crate) fn write(&self, line: Box<Line>, status: u16, bytes: u64) {
         let length = line.bytes();
         let waiting = self.waiting.fetch_add(length, Ordering::Relaxed);
-        if waiting + length > MOST_BYTES
+        if waiting + length > MAX_BYTES
             || self.lines.try_send(Message::Line(line, status, bytes)).is_err()
         {
             self.waiting.fetch_sub(length, Ordering::Relaxed);
@@ -198,7 +198,7 @@ impl Log {
     /// [`Error::System`] if the file cannot be opened, or no thread be started.
     pub(crate) fn start(to: &AccessLog, listener: Listener) -> Result<Self> {
         let output = open(to).map_err(Error::system("open the access log"))?;
-        let (lines, received) = sync_channel(MOST_WAITING);
+        let (lines, received) = sync_channel(MAX_WAITING);
         let (lost, waiting) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicUsize::new(0)));
         let reopens = Arc::new(AtomicBool::new(false));
         let (lasts, end) = channel();
@@ -239,9 +239,10 @@ impl Log {
     /// Waits for the last line, but only for a limited time. All other senders are gone by now.
     pub(crate) fn finish(self) {
         drop(self.sender);
-        if self.end.recv_timeout(LAST_WAIT) == Err(RecvTimeoutError::Timeout) {
-            let why = format!("what they are written to took none for {LAST_WAIT:?} at the end");
-            self.listener.tell(&Event::LogLost { why });
+        if self.end.recv_timeout(SHUTDOWN_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+            let why =
+                format!("the disk or pipe accepted none for {SHUTDOWN_TIMEOUT:?} at shutdown");
+            self.listener.report(&Event::LogLost { why });
         }
     }
 }
@@ -341,7 +342,7 @@ impl Writer {
         if self.due.take().is_some() {
             match self.lost.swap(0, Ordering::Relaxed) {
                 0 => self.has_told = false,
-                lost => self.tell(format!("the disk was too slow for {lost} of them")),
+                lost => self.tell(format!("the disk was too slow, and {lost} were dropped")),
             }
         }
         Ok(())
@@ -369,7 +370,7 @@ impl Writer {
     /// Reports once that lines are lost, until a line is written again.
     fn tell(&mut self, why: String) {
         if !std::mem::replace(&mut self.has_told, true) {
-            self.listener.tell(&Event::LogLost { why });
+            self.listener.report(&Event::LogLost { why });
         }
     }
 }
@@ -407,7 +408,7 @@ mod tests {
 
     #[test]
     fn lines_waiting_for_the_disk_are_bounded_in_bytes() {
-        let (lines, received) = sync_channel(MOST_WAITING);
+        let (lines, received) = sync_channel(MAX_WAITING);
         let (lost, waiting) = (Arc::default(), Arc::default());
         let sender = LogSender { lines, waiting, lost };
         let head = Request::builder().uri("/").header("referer", "x".repeat(60_000)).body(());

@@ -69,10 +69,10 @@ impl FromStr for Upstream {
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         if rest.contains(['/', '?', '#']) {
-            return Err(error("paths pass as they are, so it ends after the port"));
+            return Err(error("it has a path: end it after the port"));
         }
         if rest.contains('@') {
-            return Err(error("it cannot hold a user name"));
+            return Err(error("it contains a user name"));
         }
         let authority: Authority = rest.parse().map_err(|_| error("its host or port is wrong"))?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');

@@ -42,7 +42,7 @@ pub struct Connection {
     /// The data for the watch, see [`Snapshot`].
     pub(crate) read: AtomicU64,
     pub(crate) written: AtomicU64,
-    /// [`NOT_LOOKED_AT`] at first.
+    /// [`NOT_SAMPLED`] at first.
     acked: AtomicU64,
     looks_at_acked: AtomicBool,
     pub(crate) began: AtomicU32,
@@ -99,7 +99,7 @@ impl Turns {
 }
 
 /// More bytes than a connection can acknowledge.
-const NOT_LOOKED_AT: u64 = u64::MAX;
+const NOT_SAMPLED: u64 = u64::MAX;
 
 /// How long the rest of an answer in HTTP/2's buffers has to leave after its body has ended.
 const TAIL: Duration = Duration::from_secs(1);
@@ -155,7 +155,7 @@ impl Connection {
             owner: Mutex::default(),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
-            acked: AtomicU64::new(NOT_LOOKED_AT),
+            acked: AtomicU64::new(NOT_SAMPLED),
             looks_at_acked: AtomicBool::new(false),
             began: AtomicU32::new(0),
             under_way: AtomicU32::new(0),
@@ -316,7 +316,7 @@ impl Connection {
         Snapshot {
             read: self.read.load(Ordering::Relaxed),
             written: self.written.load(Ordering::Relaxed),
-            acked: Some(self.acked.load(Ordering::Relaxed)).filter(|bytes| *bytes != NOT_LOOKED_AT),
+            acked: Some(self.acked.load(Ordering::Relaxed)).filter(|bytes| *bytes != NOT_SAMPLED),
             left: self.streams.left(),
             began: self.began.load(Ordering::Relaxed),
             under_way: self.under_way.load(Ordering::Relaxed),

@@ -23,12 +23,12 @@ use super::watch::{Verdict, Watch};
 
 /// How long an idle connection is kept when the drain begins: a request may be in flight, above all from a
 /// client that has just connected.
-pub(super) const LAST_WORDS: Duration = Duration::from_millis(100);
+pub(super) const IDLE_DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 /// The interval of checks of a connection that may become idle: then its buffers are freed.
 const PARK_LOOK: Duration = Duration::from_millis(500);
 /// HTTP/2 announces the end and waits for an acknowledgement (RFC 9113 §6.8). A suspended client never sends
 /// it, and behind the queued bytes of a background connection it is late.
-const GOODBYE: Duration = Duration::from_secs(1);
+const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl TrafficThread {
     /// Drives a connection to its end.
@@ -54,7 +54,7 @@ impl TrafficThread {
         let mut is_armed = false;
         // The timer and the notice of the end are polled only after a change: most polls are for a request.
         poll_fn(|cx| {
-            if connection.streams.takes_back_too_much(limits.h2_streams) {
+            if connection.streams.resets_too_often(limits.h2_streams) {
                 return Poll::Ready(());
             }
             if !is_armed {
@@ -99,7 +99,7 @@ impl<C: Drive> Driven<'_, C> {
                 return Poll::Ready(());
             }
             let next = if self.draining_since.is_some() {
-                self.every.min(GOODBYE)
+                self.every.min(GOAWAY_TIMEOUT)
             } else if self.served.is_parked() {
                 self.every
             } else {
@@ -124,15 +124,15 @@ impl<C: Drive> Driven<'_, C> {
         let since = *self.draining_since.get_or_insert_with(Instant::now);
         // HTTP/2 accepts requests until its client knows of the end.
         let is_busy = self.is_h2 || self.connection.under_way.load(Ordering::Relaxed) > 0;
-        if !is_busy && since.elapsed() < LAST_WORDS {
-            self.look_again(since + LAST_WORDS, cx);
+        if !is_busy && since.elapsed() < IDLE_DRAIN_TIMEOUT {
+            self.look_again(since + IDLE_DRAIN_TIMEOUT, cx);
             return Poll::Pending;
         }
         self.is_closing = true;
         self.served.as_mut().close();
         if self.is_h2 {
             self.connection.look_at_acked();
-            self.look_again(since + GOODBYE, cx);
+            self.look_again(since + GOAWAY_TIMEOUT, cx);
         }
         Poll::Pending
     }
@@ -181,8 +181,8 @@ impl<C: Drive> Driven<'_, C> {
             self.silent = Some((now, had));
             return Poll::Pending;
         }
-        let stalled = self.thread.config.timeouts.client_stalled.max(GOODBYE);
-        let patience = if self.watch.is_all_taken(seen) { GOODBYE } else { stalled };
+        let stalled = self.thread.config.timeouts.client_stalled.max(GOAWAY_TIMEOUT);
+        let patience = if self.watch.is_all_taken(seen) { GOAWAY_TIMEOUT } else { stalled };
         if now.duration_since(since) >= patience { Poll::Ready(()) } else { Poll::Pending }
     }
 

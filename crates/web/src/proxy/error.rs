@@ -21,13 +21,13 @@ pub enum Error {
         why: &'static str,
     },
     /// A listener that is not an address.
-    #[error("'{given}' is no address to listen on: write HOST:PORT, http://… or https://…")]
+    #[error("'{given}' is not an address: write HOST:PORT, http://… or https://…")]
     Listen {
         /// The given value.
         given: String,
     },
     /// An address that is in use, or belongs to another machine.
-    #[error("cannot listen on {address} ({source}): {}", way_to_listen(source))]
+    #[error("cannot listen on {address} ({source}): {}", listen_remedy(source))]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -69,7 +69,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A file without a certificate or a key.
-    #[error("{path} holds no {what} in PEM: {why}")]
+    #[error("{path} contains no {what} in PEM: {why}")]
     Pem {
         /// The file.
         path: PathBuf,
@@ -101,7 +101,8 @@ pub enum Error {
     SelfSigned(String),
     /// A certificate that does not name a host of its site.
     #[error(
-        "the certificate in {path} is not for {name}: take one that names it, or leave the name out"
+        "the certificate in {path} is not for {name}: use one that names it, or leave the name \
+         out"
     )]
     OtherName {
         /// The file.
@@ -126,13 +127,13 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What the operator can do if the proxy cannot listen on an address.
-fn way_to_listen(why: &io::Error) -> &'static str {
+fn listen_remedy(why: &io::Error) -> &'static str {
     match why.kind() {
         io::ErrorKind::PermissionDenied => {
-            "ports below 1024 are for root, or who has CAP_NET_BIND_SERVICE; choose another --listen, or \
-             give the program that by setcap cap_net_bind_service+ep"
+            "ports below 1024 need root or CAP_NET_BIND_SERVICE; choose another --listen, or \
+             grant it with setcap cap_net_bind_service+ep"
         }
-        _ => "choose another --listen, or end who has it",
+        _ => "choose another --listen, or end the program that uses it",
     }
 }
 
@@ -221,15 +222,15 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Failure::Unreachable => "the site's server cannot be reached",
-            Failure::ConnectTimeout => "the site's server did not take the connection in time",
+            Failure::ConnectTimeout => "the site's server did not accept the connection in time",
             Failure::HeadTimeout => "the site's server did not answer in time",
-            Failure::BodyTimeout => "the site's server stopped within its answer",
+            Failure::BodyTimeout => "the site's server stopped during its response",
             Failure::Reset => "the site's server closed the connection",
             Failure::Garbage => "the site's server did not answer in HTTP",
-            Failure::Busy => "too many requests are under way",
-            Failure::NotNow => "the site's server has no room for prefetches now",
+            Failure::Busy => "too many requests are in service",
+            Failure::NotNow => "the site's server has no capacity for prefetches now",
             Failure::Refused => "the request is malformed",
-            Failure::Client => "the request broke off",
+            Failure::Client => "the request was truncated",
         })
     }
 }

@@ -50,7 +50,7 @@ pub enum Event {
     ServerUnhealthy {
         /// The server.
         server: String,
-        /// What came of the last check.
+        /// The result of the last check.
         why: String,
     },
     /// It passes them again.
@@ -244,10 +244,10 @@ impl fmt::Display for Event {
             }
             Event::CertificateLoaded => f.write_str("the new certificate is in use"),
             Event::CertificateKept { why } => {
-                write!(f, "the certificate in use stays, because {why}")
+                write!(f, "the current certificate stays in use: {why}")
             }
             Event::CertificateNotIssued { name, why } => {
-                write!(f, "no certificate was issued for {name}, it is tried again later: {why}")
+                write!(f, "no certificate was issued for {name}, Lull retries later: {why}")
             }
             Event::SitesReplaced { sites: 1 } => {
                 f.write_str("the configuration is reloaded: 1 site")
@@ -268,13 +268,14 @@ impl fmt::Display for Event {
             Event::LogLost { why } => write!(f, "lines of the access log are lost: {why}"),
             Event::CannotAccept { why } => write!(
                 f,
-                "cannot accept connections: {why}. If these are too many open files, raise the limit \
+                "cannot accept connections: {why}. If too many files are open, raise the limit \
                  (LimitNOFILE), or lower --max-connections"
             ),
             Event::AddressRefused { address } => write!(
                 f,
-                "{address} has too many connections, and the next one was closed: allow more by \
-                 --max-connections-per-address, or say --trust-forwarded if it is a proxy in front"
+                "{address} has too many connections, and the next one was closed: raise \
+                 --max-connections-per-address, or use --trust-forwarded if it is a proxy in \
+                 front"
             ),
             Event::Draining { connections } => {
                 write!(f, "ending: waiting for {connections} connections")
@@ -296,50 +297,50 @@ impl Event {
                  because a cache answers prefetches itself. If the cache can pass prefetches on, use --behind-cdn: \
                  docs/how-to/cdn.md"
             ),
-            Event::Figures { url } => write!(f, "what is done is shown at {url}"),
+            Event::Figures { url } => write!(f, "the dashboard is at {url}"),
             Event::FiguresOff { address } => write!(
                 f,
-                "what is done is shown to nobody, because {address} may be public: show it below /.lull/ to who knows \
-                 a token, by --token-file"
+                "the dashboard is disabled, because {address} may be public: use --token-file to \
+                 protect it by a token"
             ),
             Event::Learned { requests, unread } => {
-                write!(f, "the logs are learned from: {requests} requests")?;
+                write!(f, "learned {requests} requests from the logs")?;
                 unread.iter().try_for_each(|what| write!(f, "; {what}"))
             }
-            Event::NotLearned { why } => write!(f, "not all is learned that should be: {why}"),
-            Event::ModelAside { why } => write!(f, "learning begins anew: {why}"),
-            Event::ModelUnsaved { why } => write!(f, "what was learned is not kept: {why}"),
+            Event::NotLearned { why } => write!(f, "some logs are not learned: {why}"),
+            Event::ModelAside { why } => write!(f, "learning starts with an empty model: {why}"),
+            Event::ModelUnsaved { why } => write!(f, "the model is not saved: {why}"),
             Event::NoneOfSite { host } => write!(
                 f,
-                "no request was for the site, the last was for {host}: these pass as they are; name \
-                 the site by --site as it stands in the address bar"
+                "no request was for the site, the last was for {host}: such requests pass \
+                 unchanged; name the site by --site as in the address bar"
             ),
             Event::ForwardedUnread { value } => write!(
                 f,
-                "X-Forwarded-For says '{value}', which is no address: who comes that way is taken \
-                 for one client, so that little is learned; have the proxy in front write addresses"
+                "X-Forwarded-For is '{value}', which is not an address: its visitors count as one \
+                 client, so little is learned; let the proxy in front write addresses"
             ),
             Event::NoBudget { why } => {
-                write!(f, "for an hour nothing was fetched ahead, for want of budget: {why}")
+                write!(f, "nothing was prefetched for an hour, because there was no budget: {why}")
             }
             Event::NotInBackground => f.write_str(
-                "speculation rules: browsers fetch pages ahead over the connections of demand, so \
+                "speculation rules: browsers prefetch over connections with other requests, so \
                  these prefetches are not in the background",
             ),
             Event::SiteHasWorker { path } => {
                 write!(
                     f,
-                    "the site has a service worker of its own ({path}): that of lull goes; leave out \
+                    "the site has its own service worker ({path}): Lull's is removed; leave out \
                      --service-worker"
                 )
             }
             Event::RobotsUnknown { why } => {
-                write!(f, "nothing is fetched ahead, because robots.txt is not known: {why}")
+                write!(f, "prefetching is disabled, because robots.txt is unknown: {why}")
             }
             Event::ProbesFail { path, why } => write!(
                 f,
-                "how loaded the server is cannot be told by asking for {path}, which gives {why}: name \
-                 what the monitor may ask for by --probe"
+                "the monitor cannot measure the server's load with {path} ({why}): name another \
+                 object by --probe"
             ),
             _ => Ok(()),
         }
@@ -351,13 +352,13 @@ impl Event {
 pub struct Listener(Arc<dyn Fn(&Event) + Send + Sync>);
 
 impl Listener {
-    /// Calls `tell` for each event, from any thread.
+    /// Calls `report` for each event, from any thread.
     pub fn new(tell: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         Listener(Arc::new(tell))
     }
 
     /// Reports an event.
-    pub fn tell(&self, event: &Event) {
+    pub fn report(&self, event: &Event) {
         (self.0)(event);
     }
 }

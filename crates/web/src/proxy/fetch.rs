@@ -72,7 +72,7 @@ impl Sender {
 }
 
 /// For each answer, if nothing else is said.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Which codings an answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,13 +108,13 @@ impl Fetcher {
         let host = fixed.unwrap_or(&server.config.authority);
         Fetcher {
             connector: Arc::clone(&server.connector),
-            // Not among those of the threads: these are no requests of clients.
+            // Not among those of the threads: these do not come from clients.
             counters: Arc::default(),
             host: host.clone(),
             is_host_fixed: fixed.is_some(),
             site: host.clone(),
             is_secure: Arc::new(AtomicBool::new(is_secure)),
-            patience: PATIENCE,
+            patience: TIMEOUT,
             kept: None,
         }
     }

@@ -69,7 +69,7 @@ pub(crate) fn check(
     most_uri_bytes: usize,
 ) -> Result<Checked, Refusal> {
     if head.method == Method::CONNECT {
-        return refuse(StatusCode::NOT_IMPLEMENTED, "this is no forward proxy");
+        return refuse(StatusCode::NOT_IMPLEMENTED, "this is not a forward proxy");
     }
     check_target(head, most_uri_bytes)?;
     check_framing(head, has_body)?;

@@ -9,13 +9,13 @@ use super::fetch::{Codings, Fetcher};
 use super::site_config::HealthCheck;
 use super::upstream_group::UpstreamGroup;
 
-/// As whom the checks come.
+/// The user agent of the checks.
 const AGENT: &str = "lull/0.1 (health check)";
-/// Failed checks in a row after which a server is unhealthy, and good ones after which it is healthy again.
+/// Failed checks in a row after which a server is unhealthy, and passed ones after which it is healthy again.
 const FALL: u32 = 3;
 const RISE: u32 = 2;
 /// What is read of an answer.
-const LONGEST: usize = 16 << 10;
+const MAX_ANSWER_BYTES: usize = 16 << 10;
 
 /// Checks one server of a group until it is dropped.
 pub(crate) async fn watch(
@@ -27,7 +27,7 @@ pub(crate) async fn watch(
 ) {
     let mut streak = Streak::default();
     loop {
-        let fetched = fetcher.get(&check.path, AGENT, Codings::Identity, LONGEST).await;
+        let fetched = fetcher.get(&check.path, AGENT, Codings::Identity, MAX_ANSWER_BYTES).await;
         let failure = match fetched {
             Ok(fetched) if fetched.status.is_success() || fetched.status.is_redirection() => None,
             Ok(fetched) => Some(format!("it answers {}", fetched.status)),
@@ -38,7 +38,7 @@ pub(crate) async fn watch(
             && of.set_healthy(is_healthy)
         {
             let server = of.config.to_string();
-            listener.tell(&match failure {
+            listener.report(&match failure {
                 None => Event::ServerHealthy { server },
                 Some(why) => {
                     Event::ServerUnhealthy { server, why: format!("{}: {why}", check.path) }

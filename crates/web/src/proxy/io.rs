@@ -137,7 +137,7 @@ impl ClientIo {
             Err(error) => {
                 self.connection.set_stuck();
                 if !self.switch.told.swap(true, Ordering::Relaxed) {
-                    self.switch.listener.tell(&Event::NotSwitched { why: error.to_string() });
+                    self.switch.listener.report(&Event::NotSwitched { why: error.to_string() });
                 }
             }
         }

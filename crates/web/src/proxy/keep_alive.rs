@@ -3,7 +3,7 @@
 //! An upstream closes idle connections after a time that it rarely states. A request sent just then is lost:
 //! it is unknown whether the upstream has acted on it. A repeatable one is sent again over a new connection
 //! (RFC 9110 §9.2.2). All others, such as a `POST`, use an idle connection only if requests were answered
-//! over connections that had been idle for twice as long. An open connection is no evidence: an upstream may
+//! over connections that had been idle for twice as long. An open connection proves nothing: an upstream may
 //! close it when the next request comes.
 
 use std::time::{Duration, Instant};

@@ -13,7 +13,7 @@ use super::config::Limits;
 /// Descriptors for everything except connections: listeners, logs, the runtime's own.
 const RESERVED: u64 = 64;
 /// Descriptors beyond this number are not used for limits.
-const MOST_DESCRIPTORS: u64 = 1 << 18;
+const MAX_DESCRIPTORS: u64 = 1 << 18;
 
 /// Limits as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Bounds {
     /// many of those on one connection. Half for clients and a quarter for the upstream leave the rest for
     /// idle upstream connections and for files.
     pub(crate) fn new(limits: &Limits, descriptors: u64) -> Self {
-        let free = descriptors.min(MOST_DESCRIPTORS).saturating_sub(RESERVED).max(32) as usize;
+        let free = descriptors.min(MAX_DESCRIPTORS).saturating_sub(RESERVED).max(32) as usize;
         let connections = limits.connections.map_or(free / 2, |given| given.get());
         Bounds {
             connections,

@@ -42,7 +42,7 @@ pub(crate) struct Link {
     pub(super) upload: Option<Arc<Upload>>,
     /// Whether the upstream may attribute all requests on it to one client: it is used only for that client's
     /// exchange, and closed afterwards.
-    pub(super) is_somebodys: bool,
+    pub(super) is_authenticated: bool,
     /// Whether the upstream answers with HTTP/1.0. hyper continues in that version then, in which a body
     /// without a length is impossible: it would be left out.
     pub(super) is_old: bool,
@@ -72,7 +72,7 @@ impl Link {
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
             read,
             upload: None,
-            is_somebodys: false,
+            is_authenticated: false,
             is_old: false,
             idle_since: Instant::now(),
         })
@@ -101,7 +101,7 @@ impl Link {
 
     /// Whether the next request may use it.
     pub(super) fn is_reusable(&mut self) -> bool {
-        if self.is_somebodys || self.is_old {
+        if self.is_authenticated || self.is_old {
             return false;
         }
         // Without a waker: from now on it has no waiting caller, and its events are found when it is used

@@ -98,4 +98,4 @@ pub use site_config::{ErrorPage, HeaderRules, HealthCheck, Route, SiteConfig, Up
 pub use sockets::Inherited;
 pub use tls::check_certificate;
 pub use totals::Totals;
-pub use upstream_group::MOST_SERVERS;
+pub use upstream_group::MAX_SERVERS;

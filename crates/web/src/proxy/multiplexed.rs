@@ -17,7 +17,7 @@ use super::link::{failure_of, goes_on};
 use super::request_body::{RequestBody, Upload};
 
 /// Requests of a connection at a time: what servers allow at least (RFC 9113 §6.5.2).
-const MOST_STREAMS: usize = 100;
+const MAX_STREAMS: usize = 100;
 
 /// A connection.
 struct Shared {
@@ -52,7 +52,7 @@ impl MultiplexedPool {
     pub(crate) fn take(&self) -> Option<StreamSlot> {
         let mut connections = self.connections();
         connections.retain(|one| !one.sender.is_closed());
-        let has_room = |one: &&Arc<Shared>| one.in_service.load(Ordering::Relaxed) < MOST_STREAMS;
+        let has_room = |one: &&Arc<Shared>| one.in_service.load(Ordering::Relaxed) < MAX_STREAMS;
         connections.iter().find(has_room).map(|one| StreamSlot::on(one, false))
     }
 

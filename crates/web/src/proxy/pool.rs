@@ -149,7 +149,7 @@ impl Connector {
             _ => None,
         };
         let mut http = http1::Builder::new();
-        let header_bytes = config.limits.header_bytes.max(LEAST_HEADER_BYTES);
+        let header_bytes = config.limits.header_bytes.max(MIN_HEADER_BYTES);
         http.max_header_size(header_bytes).max_buf_size(header_bytes.max(BUFFER_BYTES));
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
@@ -218,7 +218,7 @@ impl Connector {
                 if self.is_down.load(Ordering::Relaxed)
                     && self.is_down.swap(false, Ordering::Relaxed)
                 {
-                    self.listener.tell(&Event::UpstreamUp);
+                    self.listener.report(&Event::UpstreamUp);
                 }
                 return Ok(stream);
             }
@@ -227,7 +227,7 @@ impl Connector {
         };
         if !self.is_down.swap(true, Ordering::Relaxed) {
             let why = format!("connecting to {}: {why}", self.shown);
-            self.listener.tell(&Event::UpstreamDown { why });
+            self.listener.report(&Event::UpstreamDown { why });
         }
         Err(failure)
     }
@@ -264,7 +264,7 @@ impl Connector {
 type Parts = (SendRequest<RequestBody>, Driver<TokioIo<UpstreamIo>, RequestBody>, Arc<AtomicU64>);
 
 /// The minimum that hyper needs.
-pub(crate) const LEAST_HEADER_BYTES: usize = 8 << 10;
+pub(crate) const MIN_HEADER_BYTES: usize = 8 << 10;
 /// Bytes of a body read or written at a time. Below the size from which on the allocator of glibc asks the
 /// kernel for each buffer (128 KiB), and returns it.
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;

@@ -90,6 +90,6 @@ impl Server {
         let (sites, upstreams) = site_setup::number(sites);
         let count = sites.all().len();
         self.use_sites(sites, &upstreams);
-        setup.listener.tell(&Event::SitesReplaced { sites: count });
+        setup.listener.report(&Event::SitesReplaced { sites: count });
     }
 }

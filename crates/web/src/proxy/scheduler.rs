@@ -30,7 +30,7 @@ pub struct PrefetchPriority {
 }
 
 /// Interval of its calls when nothing is waiting.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 const WAITING: u8 = 0;
 const STARTED: u8 = 1;
@@ -49,7 +49,7 @@ struct State {
     scheduler: Scheduler,
     prefetches: BTreeMap<Id, Arc<Slot>>,
     next_id: Id,
-    /// When the timer fires; none if it fires by [`LOOK`] only.
+    /// When the timer fires; none if it fires by [`CHECK_INTERVAL`] only.
     armed: Option<Timestamp>,
 }
 
@@ -129,7 +129,9 @@ impl UpstreamScheduler {
                 next.map(|next| next.saturating_since(now))
             });
             // Timers of the runtime are coarse, and an early one would fire again immediately.
-            let wait = next.map_or(LOOK, |next| next.clamp(Duration::from_millis(1), LOOK));
+            let wait = next.map_or(CHECK_INTERVAL, |next| {
+                next.clamp(Duration::from_millis(1), CHECK_INTERVAL)
+            });
             let _ = timeout(wait, self.rearm.notified()).await;
         }
     }
@@ -269,7 +271,7 @@ impl Drop for Place {
                 state.scheduler.handle_demand_end(now, self.id, end);
                 return;
             }
-            // It is missing if it was refused or aborted.
+            // It is missing if it was rejected or aborted.
             if state.prefetches.remove(&self.id).is_some() {
                 match end {
                     End::Cancelled => state.scheduler.handle_cancel(now, self.id),

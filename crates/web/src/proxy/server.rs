@@ -36,9 +36,9 @@ use super::worker::Arrival;
 /// How long nothing is accepted after a failure of the kernel, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long the end of a thread waits for tasks that it cannot end.
-const LAST_WAIT: Duration = Duration::from_millis(100);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(100);
 /// How often the files of the certificate are checked.
-const CERTIFICATE_LOOK: Duration = Duration::from_secs(5);
+const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A running proxy. It ends immediately when it is dropped.
 pub struct Server {
@@ -89,7 +89,7 @@ impl Server {
         };
         let descriptors = raise_descriptors();
         let bounds = Bounds::new(&config.limits, descriptors);
-        let doors = open_doors(inherited, &config, acceptor.as_ref())?;
+        let doors = bind_all(inherited, &config, acceptor.as_ref())?;
         let threads = config.threads.map_or_else(
             || thread::available_parallelism().map_or(1, |count| count.get()),
             |given| given.get(),
@@ -129,7 +129,7 @@ impl Server {
         server.spawn(doors, &bounds, (&sites, &upstreams), beside)?;
         server.use_sites(sites, &upstreams);
         for Address { address, secure, .. } in server.addresses().iter().copied() {
-            server.setup.listener.tell(&Event::Listening { address, secure });
+            server.setup.listener.report(&Event::Listening { address, secure });
         }
         Ok(server)
     }
@@ -137,7 +137,7 @@ impl Server {
     /// Starts the threads, which serve these sites.
     fn spawn(
         &mut self,
-        doors: Vec<Door>,
+        doors: Vec<BoundSocket>,
         bounds: &Bounds,
         (sites, upstreams): (&Arc<HostedSites>, &[Arc<UpstreamGroup>]),
         beside: mpsc::UnboundedReceiver<Vec<Task>>,
@@ -168,7 +168,7 @@ impl Server {
                 worker.run(arrivals, phases).await;
             })?);
         }
-        let desk = Arc::new(Desk {
+        let desk = Arc::new(Acceptor {
             gate: Gate::new(bounds),
             lanes,
             refused: Arc::clone(&metrics.refused_connections),
@@ -239,7 +239,7 @@ impl Server {
     /// Begins the drain: no new connections, idle ones are closed, others after their requests in progress.
     pub fn drain(&self) {
         let connections = self.metrics().totals().open_connections;
-        self.setup.listener.tell(&Event::Draining { connections });
+        self.setup.listener.report(&Event::Draining { connections });
         self.phase.send_replace(Phase::Draining);
     }
 
@@ -269,7 +269,7 @@ impl Server {
         if let Some(log) = self.log.take() {
             log.finish();
         }
-        self.setup.listener.tell(&Event::Stopped { cut });
+        self.setup.listener.report(&Event::Stopped { cut });
     }
 }
 
@@ -286,11 +286,11 @@ impl std::fmt::Debug for Server {
 }
 
 /// Listens on all addresses.
-fn open_doors(
+fn bind_all(
     mut inherited: Inherited,
     config: &Config,
     acceptor: Option<&TlsAcceptor>,
-) -> Result<Vec<Door>> {
+) -> Result<Vec<BoundSocket>> {
     if config.listen.is_empty() {
         return Err(Error::NoListener);
     }
@@ -322,7 +322,7 @@ async fn beside_accepting(
     listener: Listener,
 ) {
     let mut running = JoinSet::new();
-    let mut look = interval(CERTIFICATE_LOOK);
+    let mut look = interval(CERTIFICATE_CHECK_INTERVAL);
     loop {
         tokio::select! {
             Some(next) = tasks.recv() => {
@@ -352,15 +352,15 @@ fn run_in_thread(
         .spawn(move || {
             runtime.block_on(future);
             // A running name resolution is not awaited.
-            runtime.shutdown_timeout(LAST_WAIT);
+            runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         })
         .map_err(Error::system("start a thread"))
 }
 
-type Door = (StdTcpListener, Address, Option<TlsAcceptor>);
+type BoundSocket = (StdTcpListener, Address, Option<TlsAcceptor>);
 
 /// Accepts connections and gives each to the thread with the fewest.
-struct Desk {
+struct Acceptor {
     gate: Arc<Gate>,
     lanes: Vec<(mpsc::UnboundedSender<Arrival>, Arc<Counters>)>,
     refused: Arc<Counter>,
@@ -371,8 +371,8 @@ struct Desk {
     is_told_of_refusal: AtomicBool,
 }
 
-impl Desk {
-    async fn accept(self: Arc<Self>, (socket, door, tls): Door) {
+impl Acceptor {
+    async fn accept(self: Arc<Self>, (socket, door, tls): BoundSocket) {
         let Ok(socket) = TcpListener::from_std(socket) else { return };
         loop {
             let (stream, peer) = loop {
@@ -382,7 +382,7 @@ impl Desk {
                     Err(error) => {
                         if !self.is_starved.swap(true, Ordering::Relaxed) {
                             let why = error.to_string();
-                            self.listener.tell(&Event::CannotAccept { why });
+                            self.listener.report(&Event::CannotAccept { why });
                         }
                         sleep(ACCEPT_PAUSE).await;
                     }
@@ -396,7 +396,7 @@ impl Desk {
                 self.refused.increment();
                 if !self.is_told_of_refusal.swap(true, Ordering::Relaxed) {
                     let address = peer.ip().to_canonical();
-                    self.listener.tell(&Event::AddressRefused { address });
+                    self.listener.report(&Event::AddressRefused { address });
                 }
                 continue;
             };

@@ -177,7 +177,7 @@ async fn answer(
 }
 
 /// The way of one request to its upstream and back.
-struct Way<'a> {
+struct Forwarder<'a> {
     thread: &'a TrafficThread,
     connection: &'a Arc<Connection>,
     site: &'a HostedSite,
@@ -212,7 +212,7 @@ async fn forward(
     let said = |name| head.headers.get(name);
     let public =
         PublicOrigin::new(said(headers::X_FORWARDED_PROTO), said(headers::X_FORWARDED_HOST));
-    let way = Way { thread, connection, site, upstream, public };
+    let way = Forwarder { thread, connection, site, upstream, public };
     let _waiting = Counted::waiting_for_upstream(connection);
     let request = Request::from_parts(head, body);
     let priority = account.exchange.as_ref().and_then(|exchange| exchange.prefetch());
@@ -231,7 +231,7 @@ async fn forward(
     way.send(request, upload, upgrade, permit, account).await
 }
 
-impl Way<'_> {
+impl Forwarder<'_> {
     /// What the site adds to each answer, before anything else sees it.
     fn finish(&self, head: &mut response::Parts) {
         if let Some(public) = &self.public {
@@ -270,7 +270,7 @@ impl Way<'_> {
         permit: OwnedSemaphorePermit,
         account: &mut Account,
     ) -> Result<Response<Body>, Failure> {
-        let Way { thread, connection, upstream, .. } = self;
+        let Forwarder { thread, connection, upstream, .. } = self;
         let scheduler = upstream.group.scheduler.as_ref();
         let mut place = scheduler.map(|scheduler| scheduler.demand(request.uri().path()));
         if let Some(upload) = upload.as_ref().filter(|upload| !upload.is_open()) {

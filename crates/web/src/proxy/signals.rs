@@ -10,7 +10,7 @@ use super::error::{Error, Result};
 use super::server::Server;
 
 /// How often it is checked whether all connections have ended.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The signals that a proxy handles. Made before it starts, so that none of them ends the process in between.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Signals {
             server.drain();
             let drained = async {
                 while !server.is_drained() {
-                    sleep(LOOK).await;
+                    sleep(CHECK_INTERVAL).await;
                 }
             };
             tokio::select! {

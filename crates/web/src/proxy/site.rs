@@ -24,7 +24,7 @@ use super::scheduler::PrefetchPriority;
 ///
 /// It is called on the threads that carry the traffic: slow work must go elsewhere.
 pub trait Site: Send + Sync + 'static {
-    /// How prefetches wait for room at the upstream; none if they do not wait.
+    /// The scheduler of prefetches at the upstream; none if they do not wait.
     fn schedules(&self) -> Option<Parameters> {
         None
     }

@@ -40,7 +40,7 @@ pub struct HealthCheck {
     pub timeout: Duration,
 }
 
-/// Where requests for some paths of a site go.
+/// The upstream of some paths of a site.
 #[derive(Clone, Debug)]
 pub struct Route {
     /// The beginning of the paths: `/api/` is everything below it, `/api` also the path itself.
@@ -55,7 +55,7 @@ pub struct HeaderRules {
     rules: Vec<(HeaderName, Option<HeaderValue>)>,
 }
 
-/// Headers that no rule may change: they say where a message ends, and what the connection is.
+/// Headers that no rule may change: they frame messages and describe the connection.
 const FRAMING: [&str; 9] = [
     "connection",
     "content-encoding",
@@ -105,9 +105,9 @@ pub struct SiteConfig {
     /// Its host names without a port, in lower case; `*.example.org` stands for all names with one more label. None: the
     /// site has every host that no other site has.
     pub names: Vec<String>,
-    /// Where requests go that no route has.
+    /// The upstream of requests without a route.
     pub upstream: UpstreamConfig,
-    /// Where requests for some paths go. The longest prefix decides.
+    /// The upstreams of some paths. The longest prefix decides.
     pub routes: Vec<Route>,
     /// Its certificate.
     pub certificate: Option<CertificateFiles>,

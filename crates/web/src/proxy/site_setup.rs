@@ -129,9 +129,9 @@ impl SiteSetup {
 pub(crate) fn reload_certificates(certificates: &Certificates, listener: &Listener) {
     for reloaded in certificates.reload() {
         match reloaded {
-            Ok(true) => listener.tell(&Event::CertificateLoaded),
+            Ok(true) => listener.report(&Event::CertificateLoaded),
             Ok(false) => {}
-            Err(error) => listener.tell(&Event::CertificateKept { why: error.to_string() }),
+            Err(error) => listener.report(&Event::CertificateKept { why: error.to_string() }),
         }
     }
 }

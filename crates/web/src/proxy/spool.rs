@@ -21,9 +21,9 @@ use super::error::Failure;
 use super::upstream::UpstreamBody;
 
 /// Bytes of one answer that are stored here, at most.
-const MOST_BYTES: usize = 256 << 10;
+const MAX_BYTES: usize = 256 << 10;
 /// Number of answers of one thread that are stored here. Others pass as they are taken.
-pub(crate) const MOST_ANSWERS: usize = 128;
+pub(crate) const MAX_ANSWERS: usize = 128;
 
 /// An answer that is still incomplete this long after its head occupies nothing at the upstream that could be
 /// freed. From then on the scheduler neither counts nor stops it.
@@ -53,7 +53,7 @@ pub(crate) async fn held(body: UpstreamBody, places: &Arc<Semaphore>) -> Result<
         Err(body) => return Ok(Body::upstream(body)),
     };
     let (mut bytes, until) = (0, Instant::now() + HELD);
-    while bytes < MOST_BYTES / 2 {
+    while bytes < MAX_BYTES / 2 {
         let Ok(taken) = timeout_at(until, spool.taken.recv()).await else { break };
         match taken.unwrap_or(Some(Err(Failure::Reset))) {
             Some(Err(failure)) => return Err(failure),
@@ -82,7 +82,7 @@ fn spool(body: UpstreamBody, places: &Arc<Semaphore>) -> Result<Spool, UpstreamB
     }
     let Ok(place) = Arc::clone(places).try_acquire_owned() else { return Err(body) };
     let (to, taken) = unbounded_channel();
-    let room = Arc::new(Semaphore::new(MOST_BYTES));
+    let room = Arc::new(Semaphore::new(MAX_BYTES));
     let rest = body.size_hint().exact();
     tokio::spawn(take(body, to, Arc::clone(&room)));
     Ok(Spool { held: VecDeque::new(), taken, room, rest, _place: place })
@@ -122,7 +122,7 @@ async fn take(mut body: UpstreamBody, to: UnboundedSender<Taken>, room: Arc<Sema
 
 /// The space of a frame: never more than the capacity.
 fn weight(frame: &Frame<Bytes>) -> u32 {
-    frame.data_ref().map_or(0, |data| data.len().min(MOST_BYTES) as u32)
+    frame.data_ref().map_or(0, |data| data.len().min(MAX_BYTES) as u32)
 }
 
 impl HttpBody for Spool {

@@ -181,9 +181,9 @@ pub(crate) struct Streams {
 /// upstream, and wasted work there; the client pays a few bytes. h2 counts resets before processing
 /// (CVE-2023-44487), so they never come here. Browsers reset the requests of a page that is left, and images
 /// that were scrolled out of view.
-const TAKEN_BACK: u32 = 100;
+const MAX_EXTRA_RESETS: u32 = 100;
 /// Number of these per second that do not count.
-const FORGIVEN: u32 = 10;
+const FORGIVEN_RESETS: u32 = 10;
 
 #[derive(Debug)]
 struct Entry {
@@ -218,7 +218,7 @@ impl Streams {
 
     /// This much time has passed.
     pub(crate) fn passed(&self, time: Duration) {
-        self.forgive((time.as_secs_f32() * FORGIVEN as f32) as u32);
+        self.forgive((time.as_secs_f32() * FORGIVEN_RESETS as f32) as u32);
     }
 
     fn forgive(&self, count: u32) {
@@ -230,8 +230,8 @@ impl Streams {
     }
 
     /// Whether the client resets more than any normal client, with `at_a_time` concurrent requests.
-    pub(crate) fn takes_back_too_much(&self, at_a_time: u32) -> bool {
-        self.taken_back.load(Ordering::Relaxed) > at_a_time.saturating_add(TAKEN_BACK)
+    pub(crate) fn resets_too_often(&self, at_a_time: u32) -> bool {
+        self.taken_back.load(Ordering::Relaxed) > at_a_time.saturating_add(MAX_EXTRA_RESETS)
     }
 
     /// Whether a part of an answer still waits here for its client.
@@ -405,16 +405,16 @@ mod tests {
         // A page with all its requests is left, repeatedly.
         for _ in 0..20 {
             (0..100).for_each(|_| streams.ended(true));
-            assert!(!streams.takes_back_too_much(100));
+            assert!(!streams.resets_too_often(100));
             (0..50).for_each(|_| streams.ended(false));
             streams.passed(Duration::from_secs(5));
         }
         // Successes long ago count for nothing.
         (0..10_000).for_each(|_| streams.ended(false));
         (0..200).for_each(|_| streams.ended(true));
-        assert!(!streams.takes_back_too_much(100));
+        assert!(!streams.resets_too_often(100));
         streams.ended(true);
-        assert!(streams.takes_back_too_much(100));
+        assert!(streams.resets_too_often(100));
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(crate) struct LoadedCertificates {
 struct ReloadedPair {
     files: CertificateFiles,
     current: Arc<Current>,
-    /// What was looked at last, good or bad: a bad pair is reported once.
+    /// The hash of the files at the last check, valid or not: a bad pair is reported once.
     seen: Mutex<Fingerprint>,
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, Semaphore};
 use super::access_log::LogSender;
 use super::acme::Challenges;
 use super::io::Switch;
-use super::pool::{BUFFER_BYTES, LEAST_HEADER_BYTES};
+use super::pool::{BUFFER_BYTES, MIN_HEADER_BYTES};
 use super::proxy_config::Config;
 use super::serving::CurrentServing;
 use super::spool;
@@ -65,7 +65,7 @@ impl TrafficThread {
     /// It serves nothing at first.
     pub(crate) fn new(common: &Common, number: usize, counters: Arc<Counters>) -> Arc<Self> {
         let limits = &common.config.limits;
-        let header_bytes = limits.header_bytes.max(LEAST_HEADER_BYTES);
+        let header_bytes = limits.header_bytes.max(MIN_HEADER_BYTES);
         let mut http1 = http1::Builder::new();
         // Timeouts are handled by the watch, without a timer per request.
         http1
@@ -94,7 +94,7 @@ impl TrafficThread {
             serving,
             challenges: Arc::clone(&common.challenges),
             upstream_room: Arc::clone(&common.upstream_room),
-            spools: Arc::new(Semaphore::new(spool::MOST_ANSWERS)),
+            spools: Arc::new(Semaphore::new(spool::MAX_ANSWERS)),
             log: common.log.clone(),
             switch: Arc::clone(&common.switch),
             is_draining: AtomicBool::new(false),

@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 /// The progress of a request's body, for the caller that waits for the answer.
 #[derive(Debug, Default)]
 pub(crate) struct Upload {
-    /// Whether the client was told to continue, if it waits for that.
+    /// Whether the client got `100 Continue`, if it waits for that.
     pub(super) is_open: AtomicBool,
     pub(super) opened: AtomicWaker,
     pub(super) bytes: AtomicU64,

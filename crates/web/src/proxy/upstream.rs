@@ -134,12 +134,12 @@ impl Sending<'_> {
             },
         };
         let spare = if idle.is_some() { copy(&request) } else { None };
-        link.is_somebodys |= authentication::is_of_the_connection(request.headers());
+        link.is_authenticated |= authentication::is_of_the_connection(request.headers());
         let sent = Instant::now();
         let broken = match link.exchange(request, self.upload, self.patience).await {
             Ok(response) => {
                 idle.into_iter().for_each(|idle| pool.learn(idle, false));
-                link.is_somebodys |= authentication::is_of_the_connection(response.headers());
+                link.is_authenticated |= authentication::is_of_the_connection(response.headers());
                 link.is_old = response.version() == Version::HTTP_10;
                 return Ok((response, Carrier::Link(link), sent));
             }
@@ -259,7 +259,7 @@ impl UpstreamBody {
         {
             let permit = self.permit.take();
             let service = InService::begin(self.service.upstream(), self.service.server());
-            let task = tokio::spawn(upload_the_rest(link, service, permit));
+            let task = tokio::spawn(finish_upload(link, service, permit));
             upload.goes_on_in(task.abort_handle());
         }
         self.permit = None;
@@ -303,7 +303,7 @@ impl UpstreamBody {
 
 /// Continues sending a request that was answered before its end, as long as the client continues. Meanwhile
 /// it occupies the upstream's connection, and so one place.
-async fn upload_the_rest(
+async fn finish_upload(
     mut link: Box<Link>,
     service: InService,
     _permit: Option<OwnedSemaphorePermit>,

@@ -52,7 +52,7 @@ impl Tried {
 }
 
 /// Most servers of a group.
-pub const MOST_SERVERS: usize = 64;
+pub const MAX_SERVERS: usize = 64;
 
 impl UpstreamServer {
     pub(crate) fn new(config: Upstream, connector: Arc<Connector>) -> Self {

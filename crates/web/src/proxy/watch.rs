@@ -66,7 +66,7 @@ impl Watch {
         if (seen.read, seen.written, seen.acked) != (last.read, last.written, last.acked) {
             self.progress_since = now;
         }
-        // Other frames of HTTP/2, such as answers to pings, are no part of an answer.
+        // Other frames of HTTP/2, such as answers to pings, do not belong to an answer.
         if seen.left != last.left || !self.is_h2 {
             self.answers_end = seen.written;
         }

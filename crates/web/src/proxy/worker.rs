@@ -20,7 +20,7 @@ use tokio::time::{interval, sleep, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use super::connection::Connection;
-use super::drive::LAST_WORDS;
+use super::drive::IDLE_DRAIN_TIMEOUT;
 use super::io::{ClientIo, ClientStream};
 use super::limits::Permit;
 use super::parked::Http1Connection;
@@ -46,7 +46,7 @@ const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const TCP_KEEPALIVE_PROBES: u32 = 4;
 
 /// The interval of checks while draining.
-const DRAIN_LOOK: Duration = Duration::from_millis(20);
+const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 impl TrafficThread {
     /// Serves arriving connections, until the end.
@@ -81,7 +81,7 @@ impl TrafficThread {
                     }
                     _ => return,
                 },
-                () = sleep(DRAIN_LOOK), if is_draining => {
+                () = sleep(DRAIN_CHECK_INTERVAL), if is_draining => {
                     if self.counters.open_connections() == 0 && arrivals.is_empty() {
                         return;
                     }
@@ -111,7 +111,7 @@ impl TrafficThread {
             Some(acceptor) => {
                 let deadline = tokio::time::Instant::now() + patience;
                 let begins = timeout_at(deadline, tcp.readable());
-                let Some(Ok(Ok(()))) = self.unless_it_ends(begins).await else { return };
+                let Some(Ok(Ok(()))) = self.until_drain(begins).await else { return };
                 let accepted = timeout_at(deadline, acceptor.accept(tcp)).await;
                 let Ok(Ok(stream)) = accepted else { return };
                 let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -138,7 +138,7 @@ impl TrafficThread {
     }
 
     /// Whether a client without TLS begins with HTTP/2 (RFC 9113 §3.3, prior knowledge). `None` if it sends
-    /// nothing for the idle timeout of a connection, or for [`LAST_WORDS`] when the proxy drains.
+    /// nothing for the idle timeout of a connection, or for [`IDLE_DRAIN_TIMEOUT`] when the proxy drains.
     async fn speaks_h2(&self, tcp: &TcpStream) -> Option<bool> {
         const PREFACE: &[u8] = b"PRI ";
         let begin = async {
@@ -158,14 +158,14 @@ impl TrafficThread {
                 if since.elapsed() >= self.config.timeouts.client_head {
                     return None;
                 }
-                sleep(DRAIN_LOOK).await;
+                sleep(DRAIN_CHECK_INTERVAL).await;
             }
         };
-        self.unless_it_ends(timeout(self.config.timeouts.client_idle, begin)).await?.ok()?
+        self.until_drain(timeout(self.config.timeouts.client_idle, begin)).await?.ok()?
     }
 
-    /// Waits for a client to begin, for at most [`LAST_WORDS`] when the proxy ends.
-    async fn unless_it_ends<T>(&self, begin: impl Future<Output = T>) -> Option<T> {
+    /// Waits for a client to begin, for at most [`IDLE_DRAIN_TIMEOUT`] when the proxy ends.
+    async fn until_drain<T>(&self, begin: impl Future<Output = T>) -> Option<T> {
         let mut begin = pin!(begin);
         let mut drain = pin!(self.drain.notified());
         drain.as_mut().enable();
@@ -176,6 +176,6 @@ impl TrafficThread {
                 () = drain => {}
             }
         }
-        timeout(LAST_WORDS, begin).await.ok()
+        timeout(IDLE_DRAIN_TIMEOUT, begin).await.ok()
     }
 }

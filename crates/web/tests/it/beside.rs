@@ -125,7 +125,7 @@ fn half_of_the_upstream_capacity_is_kept_for_visitors() {
     assert_eq!(site.prefetch("/b", "1").status(), 204);
     assert_eq!(site.asked("/b"), 0);
     let status = site.figures("status");
-    assert!(status.contains("the server has half of what it may have"), "{status}");
+    assert!(status.contains("the server has half of its maximum"), "{status}");
     // It is not at its limit.
     assert_eq!(site.visit("/c", "").status(), 200);
     is_held.store(false, Ordering::Relaxed);

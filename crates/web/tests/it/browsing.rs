@@ -21,7 +21,7 @@ use lull_speculate::observe::{ClientHasher, Limits};
 use lull_speculate::predict::PpmParameters;
 use lull_testing::needs;
 use lull_transport::{Carrier, Options};
-use lull_web::nps::{Access, LeastWorth, MonitorSettings, Nps, Settings};
+use lull_web::nps::{Access, MinBenefit, MonitorSettings, Nps, Settings};
 use serde_json::Value;
 
 const DELIVERY: &str = "performance.getEntriesByType('navigation')[0].deliveryType";
@@ -33,7 +33,7 @@ const DONE: &str = "({
         [one.name, one.initiatorType, one.responseStatus, one.startTime, one.duration].join(' ')),
 })";
 /// How long a test waits for a required event.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// nginx with pages that link to each other.
 struct Pages(Nginx);
@@ -71,7 +71,7 @@ impl Pages {
     fn wait_for_prefetch(&self, path: &str, chromium: &mut Chromium, page: &str) {
         let begun = Instant::now();
         while !self.asked(path).iter().any(|line| line.contains("prefetch")) {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 panic!("{path} is never fetched ahead by {:#}", chromium.run(DONE));
             }
             thread::sleep(Duration::from_millis(50));
@@ -117,7 +117,7 @@ fn settings(access: Access) -> Settings {
     };
     let monitor = MonitorSettings { objects: vec!["/a".into()], parameters: Some(parameters) };
     // Including pages that could wait for hover.
-    Settings { monitor, access, least_worth: LeastWorth(0.0), ..Settings::default() }
+    Settings { monitor, access, least_worth: MinBenefit(0.0), ..Settings::default() }
 }
 
 fn front_with(nginx: &Pages, settings: Settings) -> Proxy {
@@ -169,7 +169,7 @@ fn wait_beside(
         if is(&status) {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE, "{what}: {status:#}");
+        assert!(begun.elapsed() < TIMEOUT, "{what}: {status:#}");
         thread::sleep(Duration::from_millis(100));
         act(begun);
     }
@@ -345,7 +345,7 @@ fn verdict(looker: &mut Chromium, with: f64, without: f64, aside: f64) -> String
 fn dashboard_claims_no_difference_without_significance() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let nginx = Pages::start();
-    let proxy = front_for(&nginx, 0, Access::Told("secret".into()));
+    let proxy = front_for(&nginx, 0, Access::Generated("secret".into()));
     let mut looker = Chromium::start();
     looker.goto(&format!("http://{}/.lull/?token=secret", proxy.address()));
     for (with, without, aside, expected) in [
@@ -374,7 +374,7 @@ fn dashboard_token_may_contain_base64_characters() {
         if said != "…" {
             break said;
         }
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(begun.elapsed() < TIMEOUT);
         thread::sleep(Duration::from_millis(200));
     };
     assert!(said.as_str().unwrap().starts_with("prefetching"), "{said}");
@@ -384,7 +384,7 @@ fn dashboard_token_may_contain_base64_characters() {
 fn dashboard_shows_the_activity() {
     needs!(chromium::installed(), lull_testing::command("nginx"));
     let nginx = Pages::start();
-    let proxy = front_for(&nginx, 0, Access::Told("secret".into()));
+    let proxy = front_for(&nginx, 0, Access::Generated("secret".into()));
     let url = |path: &str| format!("http://{}{path}", proxy.address());
     let mut visitor = visitor_with_a_copy(&nginx, &proxy);
     visitor.click("#b", &url("/b"));
@@ -398,7 +398,7 @@ fn dashboard_shows_the_activity() {
         text.as_str().unwrap().to_owned()
     };
     while text(&mut looker, "hits-of") != "1 of 2" {
-        assert!(begun.elapsed() < PATIENCE, "{}", text(&mut looker, "tiles"));
+        assert!(begun.elapsed() < TIMEOUT, "{}", text(&mut looker, "tiles"));
         thread::sleep(Duration::from_millis(200));
     }
     assert_eq!(text(&mut looker, "state"), "prefetching");
@@ -423,7 +423,7 @@ fn dashboard_shows_the_activity() {
     visitor.goto(&url("/a"));
     let begun = Instant::now();
     while text(&mut looker, "hits-of") != "1 of 3" {
-        assert!(begun.elapsed() < PATIENCE, "{}", text(&mut looker, "tiles"));
+        assert!(begun.elapsed() < TIMEOUT, "{}", text(&mut looker, "tiles"));
         thread::sleep(Duration::from_millis(200));
     }
     assert_eq!(text(&mut looker, "hits"), "33 %");

@@ -14,7 +14,7 @@ use lull_speculate::budget::{Parameters, Rationing};
 use lull_speculate::model::Model;
 use lull_speculate::observe::{ClientHasher, Limits};
 use lull_speculate::predict::PpmParameters;
-use lull_web::nps::{Access, ByteCaps, LeastWorth, MonitorSettings, Nps, Settings};
+use lull_web::nps::{Access, ByteCaps, MinBenefit, MonitorSettings, Nps, Settings};
 use lull_web::proxy::Event;
 use serde_json::{Value, json};
 
@@ -365,7 +365,7 @@ fn dashboard_url_is_reported_at_start_for_a_generated_token() {
         });
         (site, url)
     };
-    let (site, url) = told(Access::Told("made".into()));
+    let (site, url) = told(Access::Generated("made".into()));
     let url = url.unwrap();
     let path = url.strip_prefix(&format!("http://{}", site.proxy.address())).unwrap();
     assert_eq!(site.get(1, path, "").status(), 200);

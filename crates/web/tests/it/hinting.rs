@@ -29,7 +29,7 @@ use lull_speculate::budget::{Parameters, Rationing};
 use lull_speculate::model::Model;
 use lull_speculate::observe::{ClientHasher, Limits};
 use lull_speculate::predict::PpmParameters;
-use lull_web::nps::{Learn, LeastWorth, MonitorSettings, Nps, Save, Settings};
+use lull_web::nps::{Learn, MinBenefit, MonitorSettings, Nps, Save, Settings};
 use lull_web::proxy::Event;
 use serde_json::{Value, json};
 
@@ -342,7 +342,7 @@ fn requests_of_scripts_are_no_navigations() {
 fn page_that_varies_on_cookies_is_hinted_to_all() {
     // If it is not worth its bytes otherwise, it is hinted for hover.
     for (least, pointed) in [(0.0, Value::Null), (1000.0, json!(true))] {
-        let least_worth = LeastWorth(least);
+        let least_worth = MinBenefit(least);
         let settings = Settings { monitor: quick(), least_worth, ..Settings::default() };
         let site = site_with(settings, empty_model());
         site.go(1..25, &["/a", "/varies"]);

@@ -282,7 +282,7 @@ fn signed_in_user_gets_the_self_removing_worker() {
 }
 
 #[test]
-fn worker_of_the_site_removes_ours() {
+fn worker_of_the_site_removes_that_of_lull() {
     let site = fronted(|_| {});
     let name = site.copy("/b");
     let asks = "Service-Worker: script\r\nSec-Fetch-Dest: serviceworker\r\n";

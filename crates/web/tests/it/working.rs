@@ -13,7 +13,7 @@ use lull_web::proxy::{Config, Event};
 use serde_json::Value;
 
 /// How long a test waits for a required event.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 const TEXT: &str = "document.querySelector('p').innerText";
 const IS_COPY: &str = "performance.getEntriesByType('navigation')[0].serverTiming\
@@ -34,7 +34,7 @@ fn wait_for(chromium: &mut Chromium, expression: &str, expected: impl Into<Value
         if found == expected {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE, "{expression} is {found}, not {expected}");
+        assert!(begun.elapsed() < TIMEOUT, "{expression} is {found}, not {expected}");
         thread::sleep(Duration::from_millis(100));
     }
 }
@@ -54,7 +54,7 @@ fn visitor_with_a_copy(pages: &Pages, proxy: &Proxy, cookies: &str) -> Chromium 
     chromium.goto(&page);
     let begun = Instant::now();
     while chromium.run(KEPT) != 2 {
-        assert!(begun.elapsed() < PATIENCE, "no copy is made");
+        assert!(begun.elapsed() < TIMEOUT, "no copy is made");
         thread::sleep(Duration::from_millis(100));
         chromium.go_on(begun, &page);
     }
@@ -209,7 +209,7 @@ fn no_worker_is_installed_beside_one_of_the_site() {
 }
 
 #[test]
-fn later_worker_of_the_site_replaces_ours() {
+fn later_worker_of_the_site_replaces_that_of_lull() {
     needs!(chromium::installed());
     let pages = Pages::start();
     let proxy = front(&pages, settings());

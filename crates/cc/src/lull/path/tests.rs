@@ -89,6 +89,6 @@ fn return_to_path_that_was_never_filled_is_a_start() {
     assert_eq!(path.phase, Phase::Use { rounds: 0 });
     // A shorter way than any seen before: what was known of the path came from others' queue.
     assert!(other.handle_sample(now, RTT - 10_000));
-    assert_eq!((other.phase, other.window), (Phase::Start, LEAST_RETURN));
+    assert_eq!((other.phase, other.window), (Phase::Start, MIN_RETURN));
     assert_eq!(other.delay.full_queue(), 22_000);
 }

@@ -1,6 +1,6 @@
 //! The train that a return begins with.
 
-use super::{LEAST_RETURN, LONGEST_PATIENCE_MICROS, ONE, Path, SHIFT};
+use super::{MAX_PATIENCE_MICROS, MIN_RETURN, ONE, Path, SHIFT};
 use crate::lull::isolation::{self, Finding};
 
 impl Path {
@@ -14,7 +14,7 @@ impl Path {
             Finding::Free => {
                 self.growth.set_mark(self.full_window());
                 self.idle_share = ONE;
-                self.window = (self.full_window() / 4).max(LEAST_RETURN);
+                self.window = (self.full_window() / 4).max(MIN_RETURN);
             }
         }
     }
@@ -22,6 +22,6 @@ impl Path {
     pub(super) fn train_pause(&self) -> u64 {
         let full = self.full_window() >> SHIFT;
         let pause = isolation::pause(full, self.capacity.packet_micros(), self.delay.min_rtt());
-        pause.min(LONGEST_PATIENCE_MICROS)
+        pause.min(MAX_PATIENCE_MICROS)
     }
 }

@@ -1,11 +1,11 @@
 //! The trial of a longer path at the floor.
 
-use super::{LEAST_RETURN, ONE, Path, Phase, SETTLED_ROUNDS};
+use super::{MIN_RETURN, ONE, Path, Phase, SETTLED_ROUNDS};
 
 /// A trial succeeds with a window that would be a queue of so many triggers.
 const TRIAL_TRIGGERS: u32 = 3;
 /// The same, at the least: where many hosts fill the path, so many packets lose some.
-const LEAST_TRIAL: u64 = 16 * ONE;
+const MIN_TRIAL: u64 = 16 * ONE;
 /// A path that became shorter by this part is another path.
 const SHORTER_PART: u32 = 8;
 
@@ -16,8 +16,8 @@ impl Path {
         let longer = self.route.handle_queue(now, rtt, min_rtt, noise);
         let Some(longer) = longer else { return false };
         self.route.begin_trial(self.delay.replace_min_rtt(now, longer), since);
-        self.window = LEAST_RETURN;
-        self.window_before = LEAST_RETURN;
+        self.window = MIN_RETURN;
+        self.window_before = MIN_RETURN;
         self.phase = Phase::Use { rounds: 0 };
         true
     }
@@ -33,11 +33,11 @@ impl Path {
     /// A round-trip time that is lower than any before. In a trial, the queue of others became shorter.
     pub(super) fn handle_lowest(&mut self, now: u64, rtt: u32) {
         let shorter = self.delay.min_rtt() - rtt;
-        if self.route.is_trial() && shorter > self.calm() + self.delay.noise() {
+        if self.route.is_trial() && shorter > self.noise_margin() + self.delay.noise() {
             self.start_floor(now, self.patience);
         }
         let min_rtt = self.delay.min_rtt();
-        if rtt + self.calm() < min_rtt {
+        if rtt + self.noise_margin() < min_rtt {
             // Others' queue was taken for a part of the empty path.
             self.capacity.doubt();
         }
@@ -59,7 +59,7 @@ impl Path {
     ) {
         if is_queue && u64::from(self.delay.queue(low)) > self.own_queue() + u64::from(trigger) {
             self.start_floor(now, self.patience);
-        } else if self.window_before >= self.packets_in(TRIAL_TRIGGERS * trigger).max(LEAST_TRIAL) {
+        } else if self.window_before >= self.packets_in(TRIAL_TRIGGERS * trigger).max(MIN_TRIAL) {
             self.route.succeed();
             // The buffer of another path is unknown.
             self.delay.forget_full_queue();

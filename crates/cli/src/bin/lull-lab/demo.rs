@@ -10,7 +10,7 @@ use lull_cc::Rate;
 use lull_lab::judge::judge;
 use lull_lab::plan::{Library, Network, Plan, Scenario, Selection};
 use lull_lab::record::{CellRecord, Line, RecordFile, Recorder};
-use lull_lab::run::{self, Order, Outcome, Surroundings, Tick, Watch};
+use lull_lab::run::{self, CellEnvironment, Order, Outcome, Tick, Watch};
 use lull_monitor::{Curve, plot};
 use serde_json::json;
 
@@ -55,10 +55,10 @@ fn try_demo(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     lull_kernel::check_kernel()?;
     let is_there = Command::new("rsync").arg("--version").stdout(Stdio::null()).status();
     is_there.context("the demo needs rsync: install it (apt-get install rsync)")?;
-    let code = run::alone(&[&args.out], |surroundings| match show(&plan, args, surroundings) {
+    let code = run::alone(&[&args.out], |environment| match show(&plan, args, environment) {
         Ok(()) => 0,
         Err(error) => {
-            crate::complain(&error);
+            crate::print_error(&error);
             1
         }
     })?;
@@ -87,7 +87,7 @@ fn plan(args: &DemoArgs) -> anyhow::Result<Plan> {
 const BUILT_IN: &str = include_str!("../../../../../plans/demo.toml");
 const LINK: &str = "rate = \"10mbit\"\nrtt = \"50ms\"";
 
-fn show(plan: &Plan, args: &DemoArgs, surroundings: &Surroundings<'_>) -> anyhow::Result<()> {
+fn show(plan: &Plan, args: &DemoArgs, environment: &CellEnvironment<'_>) -> anyhow::Result<()> {
     let out = &args.out;
     let cells = plan.cells(&Selection::default(), 1)?;
     let [cell] = &cells[..] else { bail!("the plan 'demo' must have one cell") };
@@ -110,9 +110,9 @@ fn show(plan: &Plan, args: &DemoArgs, surroundings: &Surroundings<'_>) -> anyhow
                 cell.scenario.duration().as_secs()
             );
             table.draw()?;
-            run::conduct(&order, surroundings, table)?
+            run::run_cell(&order, environment, table)?
         }
-        None => run::conduct(&order, surroundings, &mut ())?,
+        None => run::run_cell(&order, environment, &mut ())?,
     };
     recorder.write(&Line::Cell(Box::new(record)))?;
     let RecordFile { headers, cells, failed } = RecordFile::read(&path)?;

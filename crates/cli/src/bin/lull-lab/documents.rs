@@ -43,7 +43,7 @@ pub(crate) struct DocumentsArgs {
 
 /// Writes the documents of logs.
 pub(crate) fn documents(args: &DocumentsArgs) -> anyhow::Result<ExitCode> {
-    lull_cli::message::misuse(|| {
+    lull_cli::message::usage_error(|| {
         let mut reading = Reading::new(Section::default());
         let mut logs = Logs::find(&args.logs, &args.how)?;
         let contents = logs.read_shown("reading", |entry| {

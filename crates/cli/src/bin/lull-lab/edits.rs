@@ -17,7 +17,7 @@ use lull_replication::checker::Violation;
 use serde_json::json;
 
 use super::readers::{add_violations, exceptions};
-use crate::Misuse;
+use crate::UsageError;
 use crate::progress::bar;
 use crate::values::positive;
 
@@ -95,16 +95,16 @@ pub(crate) struct EditsArgs {
 }
 
 /// How long to wait for answers after the last read.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// A read that took this long was blocked.
 const WAITS: Duration = Duration::from_millis(100);
 
 /// Edits and reads, and shows the result.
 pub(crate) fn edits(args: &EditsArgs) -> anyhow::Result<ExitCode> {
-    lull_cli::message::misuse(|| {
+    lull_cli::message::usage_error(|| {
         if args.smallest > args.largest {
             let text = "--smallest is more than --largest: make it the lesser one".to_owned();
-            return Err(Misuse(text).into());
+            return Err(UsageError(text).into());
         }
         let text = match &args.into {
             Some(folder) => {
@@ -152,7 +152,7 @@ impl EditsArgs {
         let load = Arc::new(self.load());
         let readers = Readers::in_folder(read, &load)?;
         let bar = bar(self.length + self.tail);
-        let history = readers.run(&load, source, PATIENCE, &mut |progress| {
+        let history = readers.run(&load, source, TIMEOUT, &mut |progress| {
             bar.set_position(progress.now.as_millis() as u64);
         });
         bar.finish_and_clear();
@@ -171,16 +171,11 @@ impl EditsArgs {
             add_violations(&mut value, &violations);
             return Ok(format!("{}\n", serde_json::to_string_pretty(&value)?));
         }
-        Ok(in_words(&report, &arrivals, bytes, &violations))
+        Ok(to_text(&report, &arrivals, bytes, &violations))
     }
 }
 
-fn in_words(
-    report: &Report,
-    arrivals: &Arrivals,
-    bytes: Bytes,
-    violations: &[Violation],
-) -> String {
+fn to_text(report: &Report, arrivals: &Arrivals, bytes: Bytes, violations: &[Violation]) -> String {
     let Report { response, staleness, .. } = report;
     let Arrivals { missing, times, .. } = arrivals;
     let seconds = |ms: f64| format!("{:.2} s", ms / 1e3);

@@ -156,7 +156,7 @@ pub(crate) fn run(arguments: Args) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::from(crate::USAGE))
         }
         Err(error) => {
-            crate::complain(
+            crate::print_error(
                 &anyhow::Error::new(error).context("the emulator could not be started"),
             );
             Ok(ExitCode::from(FAILED))

@@ -11,7 +11,9 @@ use lull_lab::judge::{Results, Verdict, judge_beside};
 use lull_lab::plan::{Cell, Library, Network, Plan, PlanError, Selection};
 use lull_lab::record::CellRecord;
 use lull_lab::report::ReportError;
-use lull_lab::run::{self, Budget, Isolation, Outcome, Outlook, RunError, Runner, Surroundings};
+use lull_lab::run::{
+    self, Budget, CellEnvironment, Isolation, Outcome, RunError, RunPreview, Runner,
+};
 use serde_json::{Value, json};
 
 use crate::progress::{Progress, count, duration};
@@ -134,7 +136,7 @@ pub(crate) fn usage(result: anyhow::Result<ExitCode>) -> anyhow::Result<ExitCode
                 || matches!(error.downcast_ref(), Some(RunError::Plan(_)))
                 || matches!(error.downcast_ref(), Some(ReportError::Plan(_))) =>
         {
-            crate::complain(&error);
+            crate::print_error(&error);
             Ok(ExitCode::from(crate::USAGE))
         }
         result => result,
@@ -193,18 +195,18 @@ struct Shown {
 /// Runs plans one after the other, and shows the results of each as it ends.
 fn run_all(args: &RunArgs, plans: &[Plan], runner: &Runner) -> anyhow::Result<Shown> {
     // Contradictory options are reported before anything runs.
-    let outlooks = outlooks(plans, runner)?;
-    let mut left: Duration = outlooks.iter().map(|outlook| outlook.time).sum();
+    let previews = previews(plans, runner)?;
+    let mut left: Duration = previews.iter().map(|preview| preview.time).sum();
     if plans.len() > 1 {
-        let cells: usize = outlooks.iter().map(|outlook| outlook.cells).sum();
+        let cells: usize = previews.iter().map(|preview| preview.cells).sum();
         let text = format!("{} plans: {}, about {}", plans.len(), count(cells), duration(left));
         // The run continues if the output is closed.
         let _ = writeln!(io::stderr(), "{text}");
     }
     let mut shown = Shown { values: Vec::new(), is_recorded: false, code: ExitCode::SUCCESS };
     let mut ran = BTreeSet::new();
-    for (plan, outlook) in plans.iter().zip(outlooks) {
-        left = left.saturating_sub(outlook.time);
+    for (plan, preview) in plans.iter().zip(previews) {
+        left = left.saturating_sub(preview.time);
         let progress = Progress::new(&plan.id, args.seed, left);
         // Of two plans with the same cells, the second uses those that the first one ran.
         let fresh = args.fresh && ran.insert(&plan.cells_of);
@@ -214,7 +216,7 @@ fn run_all(args: &RunArgs, plans: &[Plan], runner: &Runner) -> anyhow::Result<Sh
             // The other plans can still run, and the results of the previous ones are kept.
             Err(error) => {
                 shown.code = ExitCode::FAILURE;
-                crate::complain(&error);
+                crate::print_error(&error);
                 if args.json {
                     let error = format!("{error:#}");
                     let value = json!({ "id": plan.id, "title": plan.title, "error": error });
@@ -227,8 +229,8 @@ fn run_all(args: &RunArgs, plans: &[Plan], runner: &Runner) -> anyhow::Result<Sh
 }
 
 impl Shown {
-    fn add(&mut self, args: &RunArgs, plan: &Plan, ran: &Ran) -> anyhow::Result<()> {
-        let Ran { outcome, results, drawn } = ran;
+    fn add(&mut self, args: &RunArgs, plan: &Plan, ran: &PlanResult) -> anyhow::Result<()> {
+        let PlanResult { outcome, results, drawn } = ran;
         let is_missed = results.verdicts.iter().any(Verdict::fails);
         if !outcome.failed.is_empty() || (args.check && is_missed) {
             self.code = ExitCode::FAILURE;
@@ -248,20 +250,20 @@ impl Shown {
 }
 
 /// The result of a plan.
-struct Ran {
+struct PlanResult {
     outcome: Outcome,
     results: Results,
     /// The plots' files.
     drawn: Vec<PathBuf>,
 }
 
-fn run_one(plan: &Plan, runner: &Runner, mut progress: Progress) -> anyhow::Result<Ran> {
+fn run_one(plan: &Plan, runner: &Runner, mut progress: Progress) -> anyhow::Result<PlanResult> {
     let outcome = runner.run(plan, |event| progress.show(&event));
     progress.end();
     let outcome = outcome?;
     let results = judge_beside(plan, &outcome.cells, &outcome.others);
     let drawn = lull_lab::plot::draw(plan, &outcome.cells, &runner.out)?;
-    Ok(Ran { outcome, results, drawn })
+    Ok(PlanResult { outcome, results, drawn })
 }
 
 /// The plans that can run partly without a kernel; reports what that leaves out.
@@ -285,32 +287,32 @@ fn without_kernel(
         kept.push(plan);
     }
     if kept.is_empty() {
-        let text = format!("'{}': none of these needs no kernel", patterns.join("', '"));
+        let text = format!("'{}': each of these needs the kernel", patterns.join("', '"));
         return Err(PlanError::Selection(text));
     }
     if !without.is_empty() {
         let text = without.join(", ");
-        let _ = writeln!(io::stderr(), "without what needs a kernel: {text}");
+        let _ = writeln!(io::stderr(), "without cells that need the kernel: {text}");
     }
     Ok(kept)
 }
 
 /// The work of a run of each plan now.
-fn outlooks(plans: &[Plan], runner: &Runner) -> Result<Vec<Outlook>, PlanError> {
+fn previews(plans: &[Plan], runner: &Runner) -> Result<Vec<RunPreview>, PlanError> {
     let mut seen = BTreeSet::new();
-    let mut outlooks = Vec::new();
+    let mut previews = Vec::new();
     for plan in plans {
-        let outlook = match runner.outlook(plan) {
-            Ok(outlook) => outlook,
+        let preview = match runner.preview(plan) {
+            Ok(preview) => preview,
             Err(RunError::Plan(error)) => return Err(error),
             // It is reported when its turn comes.
-            Err(_) => Outlook::default(),
+            Err(_) => RunPreview::default(),
         };
         // Of two plans with the same cells, the first runs them.
         let is_first = seen.insert(&plan.cells_of);
-        outlooks.push(if is_first { outlook } else { Outlook::default() });
+        previews.push(if is_first { preview } else { RunPreview::default() });
     }
-    Ok(outlooks)
+    Ok(previews)
 }
 
 /// The command that makes a page from the records of a run.
@@ -485,24 +487,27 @@ fn runs_on(cells: &[Cell]) -> &'static str {
 /// starts.
 pub(crate) fn cell() -> anyhow::Result<ExitCode> {
     let mut text = String::new();
-    io::stdin().read_to_string(&mut text).context("no order can be read")?;
-    let order: run::Order = serde_json::from_str(&text).context("this is no order")?;
+    io::stdin().read_to_string(&mut text).context("standard input cannot be read")?;
+    let order: run::Order = serde_json::from_str(&text).context(
+        "standard input does not describe \
+                                                                 a cell",
+    )?;
     order.take_place();
-    let work = |surroundings: &Surroundings<'_>| -> anyhow::Result<()> {
-        let record = run::conduct(&order, surroundings, &mut ())?;
+    let work = |environment: &CellEnvironment<'_>| -> anyhow::Result<()> {
+        let record = run::run_cell(&order, environment, &mut ())?;
         let text = serde_json::to_string(&record)?;
         writeln!(io::stdout(), "{text}").context("cannot write")
     };
     if order.is_simulated() {
         // It makes nothing that has to be removed, but takes a processor.
-        run::end_with_runner();
-        work(&Surroundings::shared())?;
+        run::end_with_parent_thread();
+        work(&CellEnvironment::shared())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let code = run::alone(&[], |surroundings| match work(surroundings) {
+    let code = run::alone(&[], |environment| match work(environment) {
         Ok(()) => 0,
         Err(error) => {
-            crate::complain(&error);
+            crate::print_error(&error);
             1
         }
     })?;

@@ -70,17 +70,17 @@ pub(crate) fn learn(args: &LearnArgs) -> anyhow::Result<ExitCode> {
         urls: args.urls,
         seed: args.seed,
     });
-    let report = report.context("the kernel does not tell what was used")?;
+    let report = report.context("the kernel does not report processor time")?;
     let text = if args.json {
         format!("{}\n", serde_json::to_string_pretty(&report)?)
     } else {
-        in_words(&report)
+        to_text(&report)
     };
     io::stdout().write_all(text.as_bytes()).context("cannot write")?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn in_words(report: &Report) -> String {
+fn to_text(report: &Report) -> String {
     let hints = &report.hints;
     format!(
         "{} lines of {} URLs in {:.2} s of the processor: {:.0} a second\n\

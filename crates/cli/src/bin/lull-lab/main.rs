@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{CommandFactory, Parser};
-use lull_cli::message::{Misuse, USAGE, arguments, complain, explain};
+use lull_cli::message::{USAGE, UsageError, arguments, explain, print_error};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -100,7 +100,7 @@ fn main() -> ExitCode {
         Command::Cell => experiments::cell(),
     };
     result.unwrap_or_else(|error| {
-        complain(&error);
+        print_error(&error);
         ExitCode::FAILURE
     })
 }

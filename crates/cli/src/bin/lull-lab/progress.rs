@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_lab::run::Event;
 
-use lull_cli::text::is_watched;
+use lull_cli::text::is_terminal_output;
 
 /// Shows the events of a run on the standard error.
 #[derive(Debug)]
@@ -24,8 +24,11 @@ pub(crate) struct Progress {
 impl Progress {
     /// For a plan; the plans after it take about `after`.
     pub(crate) fn new(plan: &str, seed: u64, after: Duration) -> Self {
-        let target =
-            if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let target = if is_terminal_output() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
         let bar = ProgressBar::with_draw_target(Some(0), target);
         let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len}, {msg}")
             .expect("the template is well formed");
@@ -44,9 +47,9 @@ impl Progress {
         text
     }
 
-    fn say(&self, text: &str) {
+    fn print_line(&self, text: &str) {
         // The run continues if the output is closed.
-        if is_watched() {
+        if is_terminal_output() {
             self.bar.suspend(|| drop(writeln!(io::stderr(), "{text}")));
         } else {
             let _ = writeln!(io::stderr(), "{text}");
@@ -79,11 +82,12 @@ impl Progress {
                          them again)"
                     );
                 }
-                self.say(&text);
+                self.print_line(&text);
                 if *others > 0 {
                     let which = if *others == 1 { "another is" } else { "others are" };
-                    self.say(&format!(
-                        "{}: {which} under way on this machine: what either measures is in doubt",
+                    self.print_line(&format!(
+                        "{}: {which} under way on this machine: the measurements of both are \
+                         unreliable",
                         self.plan
                     ));
                 }
@@ -92,10 +96,14 @@ impl Progress {
             Event::Refused { cells, why } => {
                 self.ended += *cells;
                 self.bar.inc(*cells as u64);
-                self.say(&format!("{}: {} cannot be run: {why}", self.plan, count(*cells)));
+                self.print_line(&format!("{}: {} cannot be run: {why}", self.plan, count(*cells)));
             }
             Event::Pruned { cells } => {
-                self.say(&format!("{}: dropped {} from the record", self.plan, count(*cells)));
+                self.print_line(&format!(
+                    "{}: dropped {} from the record",
+                    self.plan,
+                    count(*cells)
+                ));
             }
             Event::Began { .. } => {}
             Event::Ended { key, failure, left } => {
@@ -104,10 +112,10 @@ impl Progress {
                 let left = self.left(*left);
                 self.bar.set_message(left.clone());
                 if let Some(failure) = failure {
-                    self.say(&format!("{}: {key}: failed: {failure}", self.plan));
-                } else if !is_watched() {
+                    self.print_line(&format!("{}: {key}: failed: {failure}", self.plan));
+                } else if !is_terminal_output() {
                     let (ended, cells) = (self.ended, self.cells);
-                    self.say(&format!("{}: {ended} of {cells}, {left}: {key}", self.plan));
+                    self.print_line(&format!("{}: {ended} of {cells}, {left}: {key}", self.plan));
                 }
             }
         }
@@ -116,15 +124,18 @@ impl Progress {
     pub(crate) fn end(&self) {
         self.bar.finish_and_clear();
         if self.cells > 0 {
-            self.say(&format!("{}: done in {}", self.plan, duration(self.since.elapsed())));
+            self.print_line(&format!("{}: done in {}", self.plan, duration(self.since.elapsed())));
         }
     }
 }
 
 /// Shows the progress of a replay of this length.
 pub(crate) fn bar(length: Duration) -> ProgressBar {
-    let target =
-        if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let target = if is_terminal_output() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
     let bar = ProgressBar::with_draw_target(Some(length.as_millis() as u64), target);
     let style = ProgressStyle::with_template("replaying [{bar:30}] {percent} %, {eta} left, {msg}")
         .expect("the template is well formed");

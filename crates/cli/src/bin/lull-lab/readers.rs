@@ -99,7 +99,7 @@ impl FromStr for Place {
 
 /// Reads and writes, and shows the result.
 pub(crate) fn readers(args: &ReadersArgs) -> anyhow::Result<ExitCode> {
-    lull_cli::message::misuse(|| {
+    lull_cli::message::usage_error(|| {
         let Drawn { workload, documents, contents } =
             args.workload.draw(u32::try_from(args.replicas.len().max(1))?)?;
         let files = documents.iter().enumerate().map(|(at, document)| File::of(document, at));
@@ -172,11 +172,11 @@ fn run(args: &ReadersArgs, load: Load, contents: &[Contents]) -> anyhow::Result<
         value["sent"] = sent.json();
         return Ok(format!("{}\n", serde_json::to_string_pretty(&value)?));
     }
-    Ok(in_words(&report, &violations, &sent))
+    Ok(to_text(&report, &violations, &sent))
 }
 
 /// The number of violations that are described.
-const TOLD: usize = 20;
+const MAX_LISTED: usize = 20;
 
 /// The bytes that origin and replicas have sent since they started, by their own counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -228,8 +228,8 @@ impl Sent {
     }
 
     fn since(self, before: &Self) -> anyhow::Result<Self> {
-        let again = "the origin or a replica has started again meanwhile, and counts what it sends from \
-                     then on: try again";
+        let again = "the origin or a replica was restarted during the run, which reset its byte \
+                     counters: try again";
         if self.lives != before.lives {
             bail!(again);
         }
@@ -262,7 +262,7 @@ impl Sent {
     }
 }
 
-fn in_words(report: &Report, violations: &[Violation], sent: &Sent) -> String {
+fn to_text(report: &Report, violations: &[Violation], sent: &Sent) -> String {
     let Report { response, staleness, hits, waited, .. } = report;
     let megabytes = |bytes: u64| format!("{:.3} MB", bytes as f64 / 1e6);
     let text = format!(
@@ -302,7 +302,7 @@ fn in_words(report: &Report, violations: &[Violation], sent: &Sent) -> String {
 /// The failures, a line each.
 pub(super) fn exceptions(report: &Report, violations: &[Violation]) -> String {
     let mut text: String =
-        violations.iter().take(TOLD).map(|violation| format!("  {violation}\n")).collect();
+        violations.iter().take(MAX_LISTED).map(|violation| format!("  {violation}\n")).collect();
     if report.unanswered > 0 {
         text += &format!("unanswered  {} reads\n", report.unanswered);
     }
@@ -311,7 +311,7 @@ pub(super) fn exceptions(report: &Report, violations: &[Violation]) -> String {
 
 /// The violations as fields of a report in JSON.
 pub(super) fn add_violations(value: &mut Value, violations: &[Violation]) {
-    let told = violations.iter().take(TOLD).map(ToString::to_string);
+    let told = violations.iter().take(MAX_LISTED).map(ToString::to_string);
     value["violations"] = json!(violations.len());
     value["first_violations"] = told.collect::<Value>();
 }
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(sent, expected);
         assert_eq!(sent.since(&Sent { control: 8, ..Sent::default() }).unwrap().bytes(), 7_210);
         let error = sent.since(&Sent { demand: 201, ..expected }).unwrap_err().to_string();
-        assert!(error.contains("has started again meanwhile"), "{error}");
+        assert!(error.contains("was restarted during the run"), "{error}");
     }
 
     #[test]
@@ -350,7 +350,7 @@ mod tests {
         };
         assert_eq!(sent(3, 9).since(&sent(3, 7)).unwrap().bytes(), 2);
         let error = sent(4, 9).since(&sent(3, 7)).unwrap_err().to_string();
-        assert!(error.contains("has started again meanwhile"), "{error}");
+        assert!(error.contains("was restarted during the run"), "{error}");
     }
 
     #[test]

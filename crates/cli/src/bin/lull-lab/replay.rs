@@ -16,7 +16,7 @@ use lull_speculate::predict::PpmParameters;
 use serde_json::{Value, json};
 
 use super::section::SectionArgs;
-use crate::Misuse;
+use crate::UsageError;
 use crate::progress::bar;
 use crate::values::{order_and_window, positive};
 use lull_cli::logs::Contents;
@@ -189,7 +189,7 @@ fn codings(text: &str) -> Result<HeaderValue, &'static str> {
 
 /// Replays a log.
 pub(crate) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
-    lull_cli::message::misuse(|| {
+    lull_cli::message::usage_error(|| {
         let (trace, advisor, contents) = input(args)?;
         let settings = settings(args);
         let bar = bar(trace.length);
@@ -199,7 +199,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         });
         bar.finish_and_clear();
         let report = report?;
-        let text = if args.json { in_json(&report, &contents)? } else { in_words(&report) };
+        let text = if args.json { to_json(&report, &contents)? } else { to_text(&report) };
         io::stdout().write_all(text.as_bytes()).context("cannot write")
     })
 }
@@ -209,17 +209,17 @@ fn input(args: &ReplayArgs) -> anyhow::Result<(Trace, Option<Advisor>, Vec<Conte
     if args.dummy.is_some() && matches!(args.prefetch, Prefetch::Ppm(..) | Prefetch::Nps) {
         let text = "--dummy takes the place of lists that no-avoidance and monitor make: ppm and \
                     nps have others";
-        return Err(Misuse(text.to_owned()).into());
+        return Err(UsageError(text.to_owned()).into());
     }
     let dummies = args.dummy.is_some() || args.rate.is_some();
     if let (Some(rate), Some(length)) = (args.rate, args.section.length) {
         if matches!(args.prefetch, Prefetch::Ppm(..) | Prefetch::Nps) {
             let text = "a constant rate has nothing to predict: replay a log, or use no-avoidance \
                         or monitor";
-            return Err(Misuse(text.to_owned()).into());
+            return Err(UsageError(text.to_owned()).into());
         }
         if args.settle >= length {
-            return Err(Misuse(
+            return Err(UsageError(
                 "nothing is left to count: make --settle shorter than --length".to_owned(),
             )
             .into());
@@ -232,7 +232,7 @@ fn input(args: &ReplayArgs) -> anyhow::Result<(Trace, Option<Advisor>, Vec<Conte
         Prefetch::Ppm(order, window) => {
             let paper = PpmParameters::paper(order, window);
             // Otherwise lists would be shorter than requested.
-            let most = PpmParameters::MOST_FOLLOWERS_PER_CONTEXT;
+            let most = PpmParameters::MAX_FOLLOWERS_PER_CONTEXT;
             let followers_per_context = args.files.clamp(paper.followers_per_context, most);
             Some(PpmParameters { clients: args.least_clients, followers_per_context, ..paper })
         }
@@ -299,14 +299,14 @@ fn settings(args: &ReplayArgs) -> Settings {
     }
 }
 
-fn in_json(report: &Report, contents: &[Contents]) -> anyhow::Result<String> {
+fn to_json(report: &Report, contents: &[Contents]) -> anyhow::Result<String> {
     let mut value = serde_json::to_value(report)?;
     value["logs"] = contents.iter().map(Contents::json).collect::<Value>();
     value["command"] = json!(format!("lull {}", crate::arguments().join(" ")));
     Ok(format!("{}\n", serde_json::to_string_pretty(&value)?))
 }
 
-fn in_words(report: &Report) -> String {
+fn to_text(report: &Report) -> String {
     let demand = &report.demand;
     let percent = |part: u64| 100.0 * part as f64 / demand.due.max(1) as f64;
     let mut text = format!(

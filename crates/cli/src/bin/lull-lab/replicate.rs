@@ -79,7 +79,7 @@ fn delta(text: &str) -> Result<Delta, String> {
 
 /// Simulates an origin and its replicas.
 pub(crate) fn replicate(args: &ReplicateArgs) -> anyhow::Result<ExitCode> {
-    lull_cli::message::misuse(|| {
+    lull_cli::message::usage_error(|| {
         let Drawn { workload, contents, .. } = args.workload.draw(args.replicas)?;
         let usual = Options::new(args.strategy, args.bandwidth * workload.need());
         let outcome = evaluate::run(
@@ -94,17 +94,17 @@ pub(crate) fn replicate(args: &ReplicateArgs) -> anyhow::Result<ExitCode> {
                 ..usual
             },
         );
-        let value = in_json(&workload, &outcome, args.bandwidth, &contents);
+        let value = to_json(&workload, &outcome, args.bandwidth, &contents);
         let text = if args.json {
             format!("{}\n", serde_json::to_string_pretty(&value)?)
         } else {
-            in_words(&workload, &outcome, args)
+            to_text(&workload, &outcome, args)
         };
         io::stdout().write_all(text.as_bytes()).context("cannot write")
     })
 }
 
-fn in_json(workload: &Workload, outcome: &Outcome, times: f64, contents: &[Contents]) -> Value {
+fn to_json(workload: &Workload, outcome: &Outcome, times: f64, contents: &[Contents]) -> Value {
     let milliseconds = |spread: &Spread| {
         let ms = |seconds: f64| rounded(seconds * 1e3);
         json!({
@@ -159,7 +159,7 @@ fn rounded(value: f64) -> f64 {
     format!("{value:.6}").parse().unwrap_or(value)
 }
 
-fn in_words(workload: &Workload, outcome: &Outcome, args: &ReplicateArgs) -> String {
+fn to_text(workload: &Workload, outcome: &Outcome, args: &ReplicateArgs) -> String {
     let Outcome { response, staleness, .. } = outcome;
     let megabytes = |bytes: f64| format!("{:.3} MB", bytes / 1e6);
     let mut text = format!(

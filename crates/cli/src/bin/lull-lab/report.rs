@@ -160,7 +160,10 @@ fn write_page(report: &Report, out: &Path) -> anyhow::Result<PathBuf> {
     let is_foreign = fs::read_to_string(&path)
         .is_ok_and(|text| !text.contains("<meta name=\"generator\" content=\"lull lab report\"/>"));
     if is_foreign {
-        bail!("{} is no report of lull's: choose another folder (--out)", path.display());
+        bail!(
+            "{} was not written by lull lab report: choose another folder (--out)",
+            path.display()
+        );
     }
     let page = report.html()?;
     let write = || fs::create_dir_all(out).and_then(|()| fs::write(&path, page));

@@ -10,7 +10,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_lab::score::{self, Group, Scheme, Set, Settings};
 
-use lull_cli::text::is_watched;
+use lull_cli::text::is_terminal_output;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -147,8 +147,11 @@ fn distinct<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
 
 /// A progress line on a terminal; nothing elsewhere.
 fn bar() -> ProgressBar {
-    let target =
-        if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let target = if is_terminal_output() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
     let style = ProgressStyle::with_template("score [{bar:30}] {pos}/{len}, about {eta} left")
         .expect("the template is well formed");
     ProgressBar::with_draw_target(Some(0), target).with_style(style.progress_chars("=> "))

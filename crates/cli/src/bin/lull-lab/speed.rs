@@ -126,7 +126,7 @@ impl Place {
     fn measure<R: Serialize>(
         &self,
         work: impl FnOnce(&Path) -> anyhow::Result<R>,
-        in_words: impl FnOnce(&R, &str) -> String,
+        to_text: impl FnOnce(&R, &str) -> String,
     ) -> anyhow::Result<ExitCode> {
         let named = || format!("`{}` cannot be used: name another --folder", self.folder.display());
         let folder = fs::canonicalize(&self.folder).with_context(named)?;
@@ -148,14 +148,14 @@ impl Place {
                 value["file_system"] = json!(system);
                 format!("{}\n", serde_json::to_string_pretty(&value)?)
             } else {
-                in_words(&report, &system)
+                to_text(&report, &system)
             };
             io::stdout().write_all(text.as_bytes()).context("cannot write")
         };
         let code = contain(Signals::End, |_| match shown() {
             Ok(()) => 0,
             Err(error) => {
-                crate::complain(&error);
+                crate::print_error(&error);
                 1
             }
         })?;

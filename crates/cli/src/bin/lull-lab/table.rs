@@ -9,7 +9,7 @@ use lull_lab::record::Failed;
 use lull_lab::run::Outcome;
 
 /// Number of rows shown, at most; of more, only those that miss a check.
-const MOST_ROWS: usize = 60;
+const MAX_ROWS: usize = 60;
 
 /// Writes the rows and the verdicts.
 pub(crate) fn write(
@@ -64,14 +64,14 @@ pub(crate) fn write(
 
 fn write_rows(to: &mut impl Write, table: &Table) -> io::Result<()> {
     let all = table.rows.len();
-    let rows: Vec<&TableRow> = if all <= MOST_ROWS {
+    let rows: Vec<&TableRow> = if all <= MAX_ROWS {
         table.rows.iter().collect()
     } else {
         let missing = table.rows.iter().filter(|row| !row.missed.is_empty());
-        missing.take(MOST_ROWS).collect()
+        missing.take(MAX_ROWS).collect()
     };
     if rows.len() < all {
-        writeln!(to, "{} of {all} rows, those that miss something (all: --json)", rows.len())?;
+        writeln!(to, "{} of {all} rows, only those that miss a check (all: --json)", rows.len())?;
     }
     let axes = table.axes.len();
     let heading = |text: fn(&Column) -> &str| -> Vec<String> {

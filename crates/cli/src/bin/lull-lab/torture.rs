@@ -17,7 +17,7 @@ use lull_replication::types::{Change, Digest, Kind, Sequence};
 use lull_replication_daemon::daemon::{Clock, MachineClock};
 use lull_replication_daemon::store::{OriginState, Settings, Store};
 
-use lull_cli::text::is_watched;
+use lull_cli::text::is_terminal_output;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -87,8 +87,11 @@ const LINES: Duration = Duration::from_secs(60);
 
 impl Watcher {
     fn new(args: &TortureArgs) -> Self {
-        let target =
-            if is_watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let target = if is_terminal_output() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
         let bar = ProgressBar::with_draw_target(Some(args.seconds.as_secs()), target);
         let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} s, {msg}")
             .expect("the template is well formed");
@@ -173,7 +176,7 @@ fn write_table(to: &mut impl io::Write, results: &Results) -> io::Result<()> {
     }
     writeln!(
         to,
-        "{} reads in calm; {} times a replica told that the clocks are too far apart",
+        "{} reads without faults; replicas reported clocks that are too far apart {} times",
         results.reads_in_calm, results.skews.told
     )?;
     writeln!(

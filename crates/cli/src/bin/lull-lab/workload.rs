@@ -65,12 +65,12 @@ impl WorkloadArgs {
         })?;
         let (mut workload, documents) = workload(&reading.finish(), replicas);
         if workload.reads.is_empty() {
-            bail!("nothing is read: no log holds an answered request in this section");
+            bail!("there is nothing to read: no log has an answered request in this section");
         }
         let model = Updates { per_read: self.updates, popular: self.popular };
         workload.update(model, self.seed);
         if workload.need() <= 0.0 {
-            bail!("nothing is written: ask for more --updates, or for a longer section");
+            bail!("there is nothing to write: raise --updates, or choose a longer section");
         }
         Ok(Drawn { workload, documents, contents })
     }

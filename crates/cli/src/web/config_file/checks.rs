@@ -40,8 +40,7 @@ pub(super) fn check(
                 .map_err(|why| source.error(site.at.certificate, why.to_string()))?;
         }
         if site.config.redirect_to_https.is_some() && !has_https {
-            let why =
-                "no address of listen is https, where requests would be redirected to: add one";
+            let why = "redirects need an https address in listen: add one";
             return Err(source.error(site.at.redirect, why));
         }
         let mut prefixes = site.config.routes.iter().map(|route| route.prefix.as_str());
@@ -87,7 +86,7 @@ fn names(source: &Source<'_>, sites: &[SiteSetup]) -> Result<()> {
         }
         for name in &site.config.names {
             if known.insert(name.as_str(), site.at.names).is_some() {
-                let why = format!("{name} is there twice: a host belongs to one site");
+                let why = format!("{name} is in two sites: a host belongs to one site");
                 return Err(source.error(site.at.names, why));
             }
         }

@@ -41,7 +41,7 @@ fn command<A: Args>() -> Command {
 }
 
 impl Options {
-    /// Adds a key. `others` are the keys of the table that are no options.
+    /// Adds a key. `others` are the keys of the table that are not options.
     pub(super) fn add<A: Args>(
         &mut self,
         source: &Source<'_>,
@@ -60,7 +60,7 @@ impl Options {
         match command.try_get_matches_from(all) {
             // What it needs beside it may come later.
             Err(error) if error.kind() != ErrorKind::MissingRequiredArgument => {
-                return Err(source.error(at, told(name, &error)));
+                return Err(source.error(at, invalid_value(name, &error)));
             }
             _ => {}
         }
@@ -129,8 +129,8 @@ pub(super) fn unknown<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> S
     }
 }
 
-/// What is wrong with the value of a key.
-fn told(name: &str, error: &clap::Error) -> String {
+/// The error in the value of a key.
+fn invalid_value(name: &str, error: &clap::Error) -> String {
     let value = match error.get(ContextKind::InvalidValue) {
         Some(ContextValue::String(value)) => value.as_str(),
         _ => "",
@@ -147,7 +147,7 @@ fn told(name: &str, error: &clap::Error) -> String {
             _ => first_line(error),
         },
         (ErrorKind::TooManyValues, _) => format!("{name} is a switch: write true or false"),
-        (ErrorKind::ArgumentConflict, _) => format!("{name} has one value, and this is a list"),
+        (ErrorKind::ArgumentConflict, _) => format!("{name} takes a single value, not a list"),
         _ => first_line(error),
     }
 }

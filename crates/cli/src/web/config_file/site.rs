@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use lull_web::nps::site_name;
 use lull_web::proxy::{
-    ErrorPage, HeaderRules, HealthCheck, Listen, MOST_SERVERS, Route, SiteConfig, Upstream,
+    ErrorPage, HeaderRules, HealthCheck, Listen, MAX_SERVERS, Route, SiteConfig, Upstream,
     UpstreamConfig,
 };
 use toml::Spanned;
@@ -17,7 +17,7 @@ use super::options::{Options, Place, unknown};
 use super::{Result, SiteSetup, Source, in_order, tables};
 use crate::web::site_args::SiteArgs;
 
-/// Keys of a site that are no options of the command line.
+/// Keys of a site that are not options of the command line.
 const KEYS: &[&str] = &[
     "acme",
     "error-pages",
@@ -33,9 +33,9 @@ const KEYS: &[&str] = &[
 /// `max-age` of a year, as the preload list wants it.
 const A_YEAR: &str = "max-age=31536000";
 /// A longer error page is rejected: visitors do not read that far.
-const LONGEST_PAGE: u64 = 1 << 20;
+const MAX_PAGE_BYTES: u64 = 1 << 20;
 
-/// Where keys are that later checks name.
+/// The places of keys, for later checks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Places {
     pub(super) table: usize,
@@ -99,7 +99,7 @@ pub(super) fn read(
     Ok(SiteSetup { config: site, prefetching: args.prefetching, hosts, at })
 }
 
-/// Takes a key that is no option.
+/// Takes a key that is not an option.
 fn take(
     source: &Source<'_>,
     key: &Key<'_>,
@@ -204,8 +204,8 @@ fn upstreams(source: &Source<'_>, key: &Key<'_>, value: &Value<'_>) -> Result<Ve
         let server = text.parse::<Upstream>().map_err(|why| source.error(at, why.to_string()))?;
         servers.push(server);
     }
-    if servers.len() > MOST_SERVERS {
-        let why = format!("at most {MOST_SERVERS} servers serve one site or route");
+    if servers.len() > MAX_SERVERS {
+        let why = format!("at most {MAX_SERVERS} servers serve one site or route");
         return Err(source.error(key.span().start, why));
     }
     Ok(servers)
@@ -230,7 +230,7 @@ fn header_rules(source: &Source<'_>, key: &Key<'_>, value: &Value<'_>) -> Result
     for (key, value) in in_order(table(source, key, value)?) {
         let (text, at) = (key.get_ref().as_ref(), key.span().start);
         let name = HeaderName::try_from(text)
-            .map_err(|_| source.error(at, format!("'{text}' is no name of a header")))?;
+            .map_err(|_| source.error(at, format!("'{text}' is not the name of a header")))?;
         if !HeaderRules::may_change(&name) {
             let why = format!(
                 "the proxy itself sets {name}: leave it out (for Host there is upstream-host)"
@@ -275,7 +275,7 @@ fn error_pages(
         let read = fs::metadata(&path).and_then(|found| Ok((found.len(), fs::read(&path)?)));
         let (length, body) =
             read.map_err(|error| source.error(at, format!("cannot read {shown} ({error})")))?;
-        if length > LONGEST_PAGE {
+        if length > MAX_PAGE_BYTES {
             return Err(
                 source.error(at, format!("{shown} is longer than 1 MiB: write a shorter page"))
             );
@@ -340,7 +340,7 @@ fn route(source: &Source<'_>, place: Place<'_, '_>) -> Result<Route> {
             ("upstream", _) => upstream = Some(upstreams(source, key, value)?),
             ("upstream-host", DeValue::String(text)) => {
                 let value = HeaderValue::from_str(text);
-                host = Some(value.map_err(|_| source.error(at, "it is no name of a host"))?);
+                host = Some(value.map_err(|_| source.error(at, "it is not the name of a host"))?);
             }
             ("upstream-ca", DeValue::String(text)) => roots = Some(source.resolve(text)),
             ("upstream-host" | "upstream-ca", _) => {

@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 pub(crate) const TOKEN: &str = "a token that nobody guesses";
 
 /// The events of a daemon since the listener began.
-type Told = Arc<Mutex<Vec<Value>>>;
+type Events = Arc<Mutex<Vec<Value>>>;
 
 /// A running daemon, and its events.
 pub(crate) struct Daemon {
@@ -57,7 +57,7 @@ impl Daemon {
     }
 
     /// Its events from now on must be read, and are kept.
-    fn run(self, told: Told) -> Kept {
+    fn run(self, told: Events) -> Kept {
         let events = self.told.map_while(Result::ok);
         let events = events.filter_map(|line| serde_json::from_str::<Value>(&line).ok());
         thread::spawn(move || events.for_each(|event| told.lock().unwrap().push(event)));
@@ -76,7 +76,7 @@ pub(crate) struct Site {
     pub(crate) addresses: BTreeMap<&'static str, String>,
     /// Their machines; a daemon without one runs on this machine.
     hosts: BTreeMap<&'static str, Host>,
-    told: BTreeMap<&'static str, Told>,
+    told: BTreeMap<&'static str, Events>,
 }
 
 impl Site {
@@ -181,8 +181,8 @@ impl Site {
         self.replicas.insert(name, kept);
     }
 
-    fn listening(&mut self, name: &'static str) -> Told {
-        let told = Told::default();
+    fn listening(&mut self, name: &'static str) -> Events {
+        let told = Events::default();
         self.told.insert(name, Arc::clone(&told));
         told
     }

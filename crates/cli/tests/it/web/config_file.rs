@@ -85,7 +85,7 @@ fn hang_up_reloads_sites_without_an_end_of_connections() {
 }
 
 #[test]
-fn check_says_what_is_wrong_in_one_line() {
+fn check_reports_errors_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let good = "listen = \"127.0.0.1:0\"\n[[site]]\nupstream = \"http://127.0.0.1:1\"\n";
     let said = finish(&mut lull(&["web", "--check", &file(folder.path(), good)]));

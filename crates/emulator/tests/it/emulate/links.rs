@@ -227,7 +227,7 @@ fn goodput_counts_each_byte_of_a_connection_once() {
 }
 
 #[test]
-fn lower_class_gets_what_the_higher_leaves() {
+fn lower_class_gets_the_rest_of_the_link() {
     needs!(tun());
     let mut topology = Topology { left: 2, right: 2, ..Topology::default() };
     topology.forward.discipline = "priority".parse::<Discipline>().unwrap();
@@ -483,7 +483,7 @@ fn red_and_codel_signal_before_the_buffer_is_full() {
 #[test]
 fn multithreaded_process_cannot_be_contained() {
     let error = contain(Signals::Pass, |_| 0).unwrap_err();
-    assert!(error.to_string().contains("first thing in main"), "{error}");
+    assert!(error.to_string().contains("at the start of main"), "{error}");
 }
 
 /// The lowest request to the kernel, in microseconds: by this program, or by another one.

@@ -26,8 +26,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(habit: Habit) -> Self {
-        Bench { client: Client::new(habit, true), effects: Vec::new() }
+    fn new(hint_use: HintUse) -> Self {
+        Bench { client: Client::new(hint_use, true), effects: Vec::new() }
     }
 
     fn demand(&mut self, at: u64, document: DocumentId, completes: bool) -> Vec<Effect> {
@@ -87,7 +87,7 @@ fn question(number: u64, pages: &[DocumentId], first: bool, had: &[DocumentId]) 
 
 /// A client that behaves like the script, on [`PAGE`], which arrived at 10 ms and was loaded.
 fn scripted() -> Bench {
-    let mut bench = Bench::new(Habit::AgainAndAgain { scripted: true });
+    let mut bench = Bench::new(HintUse::AgainAndAgain { scripted: true });
     bench.demand(0, PAGE, true);
     bench.answered(10, PAGE);
     bench
@@ -96,12 +96,12 @@ fn scripted() -> Bench {
 /// The report of that page.
 fn left(page: DocumentId, cached: bool, answered: u64, loaded: Option<u64>) -> Effect {
     let (answered, loaded) = (ms(answered), loaded.map(ms));
-    Effect::Tell(Told::Left { page, cached, answered, loaded })
+    Effect::Tell(PageReport::Left { page, cached, answered, loaded })
 }
 
 #[test]
 fn cached_url_is_a_hit_and_open_request_is_awaited() {
-    let mut bench = Bench::new(Habit::Never);
+    let mut bench = Bench::new(HintUse::Never);
     assert_eq!(bench.demand(0, PAGE, true), [asked(PAGE, 0)]);
     assert_eq!(bench.demand(5, PAGE, true), []);
     assert_eq!(bench.client.waiting().collect::<Vec<_>>(), [(PAGE, ms(0)), (PAGE, ms(5))]);
@@ -112,7 +112,7 @@ fn cached_url_is_a_hit_and_open_request_is_awaited() {
 
 #[test]
 fn failed_request_is_repeated() {
-    let mut bench = Bench::new(Habit::Never);
+    let mut bench = Bench::new(HintUse::Never);
     bench.demand(0, PAGE, true);
     bench.client.answered(ms(3), PAGE, ms(0), false, &mut bench.effects);
     assert_eq!(core::mem::take(&mut bench.effects), [answer(PAGE, 0, Origin::Failed)]);
@@ -121,7 +121,7 @@ fn failed_request_is_repeated() {
 
 #[test]
 fn hints_are_requested_after_load_and_fetched_in_turn() {
-    let mut bench = Bench::new(Habit::OncePerPage);
+    let mut bench = Bench::new(HintUse::OncePerPage);
     bench.demand(0, PAGE, false);
     assert_eq!(bench.answered(10, PAGE), [answer(PAGE, 0, Origin::Network)], "a part is to come");
     bench.demand(11, PART, true);
@@ -141,7 +141,7 @@ fn hints_are_requested_after_load_and_fetched_in_turn() {
 
 #[test]
 fn no_prefetch_starts_while_a_page_loads() {
-    let mut bench = Bench::new(Habit::OncePerPage);
+    let mut bench = Bench::new(HintUse::OncePerPage);
     bench.demand(0, PAGE, true);
     bench.answered(10, PAGE);
     bench.advise(10, 1, &[document(NEXT), document(PART)], None);
@@ -153,7 +153,7 @@ fn no_prefetch_starts_while_a_page_loads() {
 
 #[test]
 fn returning_client_reports_its_cache_and_obeys_the_wait() {
-    let mut bench = Bench::new(Habit::AgainAndAgain { scripted: false });
+    let mut bench = Bench::new(HintUse::AgainAndAgain { scripted: false });
     bench.demand(0, PAGE, true);
     bench.answered(10, PAGE);
     assert_eq!(bench.advise(10, 1, &[], Some(500)), [Effect::Wake(ms(500))]);
@@ -167,7 +167,7 @@ fn returning_client_reports_its_cache_and_obeys_the_wait() {
 
 #[test]
 fn page_may_ask_for_a_delay_before_the_first_hints() {
-    let mut bench = Bench::new(Habit::AgainAndAgain { scripted: true });
+    let mut bench = Bench::new(HintUse::AgainAndAgain { scripted: true });
     bench.demand(0, PAGE, true);
     bench.client.is_to_wait(OTHER, ms(9_000));
     bench.client.is_to_wait(PAGE, ms(3_000));
@@ -183,7 +183,7 @@ fn page_may_ask_for_a_delay_before_the_first_hints() {
 
 #[test]
 fn page_stops_a_running_prefetch_like_the_script() {
-    let mut bench = Bench::new(Habit::AgainAndAgain { scripted: false });
+    let mut bench = Bench::new(HintUse::AgainAndAgain { scripted: false });
     bench.demand(0, PAGE, true);
     bench.answered(10, PAGE);
     bench.advise(10, 1, &[document(NEXT)], Some(10));
@@ -240,7 +240,7 @@ fn list_expires_after_30_s_and_may_come_again() {
     assert_eq!(bench.fetched(30_010, Some(1)), [question(1, &[PAGE], false, &[NEXT, PART])]);
     assert_eq!(bench.advise(30_020, 1, &[document(OTHER)], None), [fetch(OTHER)]);
     // Papers' lists are valid until the next page.
-    let mut bench = Bench::new(Habit::OncePerPage);
+    let mut bench = Bench::new(HintUse::OncePerPage);
     bench.demand(0, PAGE, true);
     bench.answered(10, PAGE);
     bench.advise(10, 1, &[document(NEXT), document(OTHER)], None);
@@ -273,7 +273,7 @@ fn click_on_a_page_being_prefetched_waits_for_it() {
         let mut bench = scripted();
         bench.advise(10, 1, &[document(NEXT), document(OTHER)], Some(10));
         bench.looked(11, true);
-        let awaits = Effect::Tell(Told::Awaits { page: PAGE, to: NEXT });
+        let awaits = Effect::Tell(PageReport::Awaits { page: PAGE, to: NEXT });
         let told = left(PAGE, false, 10, Some(10));
         assert_eq!(bench.demand(20, NEXT, true), [awaits, told], "nothing is asked for or ended");
         assert!(bench.client.awaits());
@@ -296,7 +296,7 @@ fn click_on_a_page_being_prefetched_waits_for_it() {
 }
 
 #[test]
-fn page_left_early_reports_only_what_it_knows() {
+fn page_left_early_reports_only_known_times() {
     let mut bench = scripted();
     bench.demand(20, NEXT, false);
     assert_eq!(bench.demand(30, OTHER, false), [asked(OTHER, 30)]);
@@ -308,14 +308,14 @@ fn page_left_early_reports_only_what_it_knows() {
 
 #[test]
 fn list_sent_with_a_page_is_fetched_at_once_or_later() {
-    let mut bench = Bench::new(Habit::WithPage { pause: Duration::ZERO });
+    let mut bench = Bench::new(HintUse::WithPage { pause: Duration::ZERO });
     bench.demand(0, PAGE, false);
     bench.demand(1, PART, true);
     let effects = bench.answered(10, PAGE);
     assert_eq!(effects[1], question(1, &[PAGE], true, &[]));
     assert_eq!(bench.advise(10, 1, &[document(NEXT)], None), [fetch(NEXT)], "beside the part");
 
-    let mut bench = Bench::new(Habit::WithPage { pause: ms(1000) });
+    let mut bench = Bench::new(HintUse::WithPage { pause: ms(1000) });
     bench.demand(0, PAGE, false);
     bench.demand(1, PART, true);
     bench.answered(10, PAGE);
@@ -326,8 +326,8 @@ fn list_sent_with_a_page_is_fetched_at_once_or_later() {
 
 #[test]
 fn constant_rate_gives_each_answer_its_list() {
-    let mut bench = Bench::new(Habit::OncePerPage);
-    bench.client = Client::new(Habit::OncePerPage, false);
+    let mut bench = Bench::new(HintUse::OncePerPage);
+    bench.client = Client::new(HintUse::OncePerPage, false);
     for at in 0..3 {
         assert_eq!(bench.demand(at, PAGE, true), [asked(PAGE, at)]);
     }
@@ -354,7 +354,7 @@ fn constant_rate_gives_each_answer_its_list() {
 
 #[test]
 fn paper_clients_also_wait_for_open_requests() {
-    let mut bench = Bench::new(Habit::OncePerPage);
+    let mut bench = Bench::new(HintUse::OncePerPage);
     bench.demand(0, PAGE, true);
     bench.answered(10, PAGE);
     assert_eq!(bench.advise(10, 1, &[document(NEXT)], None), [fetch(NEXT)]);
@@ -364,15 +364,15 @@ fn paper_clients_also_wait_for_open_requests() {
 
 #[test]
 fn url_being_fetched_elsewhere_is_requested_at_once() {
-    for (habit, stops) in [
-        (Habit::OncePerPage, true),
-        (Habit::WithPage { pause: Duration::ZERO }, true),
-        (Habit::AgainAndAgain { scripted: false }, true),
+    for (hint_use, stops) in [
+        (HintUse::OncePerPage, true),
+        (HintUse::WithPage { pause: Duration::ZERO }, true),
+        (HintUse::AgainAndAgain { scripted: false }, true),
         // `lull web` regards both as one.
-        (Habit::AgainAndAgain { scripted: true }, false),
+        (HintUse::AgainAndAgain { scripted: true }, false),
     ] {
-        let mut bench = Bench::new(habit);
-        bench.client = Client::new(habit, true).fetching_elsewhere();
+        let mut bench = Bench::new(hint_use);
+        bench.client = Client::new(hint_use, true).fetching_elsewhere();
         bench.demand(0, PAGE, true);
         bench.answered(10, PAGE);
         let mut effects = bench.advise(10, 1, &[document(NEXT)], None);
@@ -382,8 +382,8 @@ fn url_being_fetched_elsewhere_is_requested_at_once() {
         assert_eq!(effects, [fetch(NEXT)]);
         let effects = bench.demand(20, NEXT, true);
         let asks = [Effect::Stop, asked(NEXT, 20)];
-        assert_eq!(effects.windows(2).any(|two| two == asks), stops, "{habit:?}: {effects:?}");
-        assert_eq!(effects.contains(&asked(NEXT, 20)), stops, "{habit:?}: {effects:?}");
+        assert_eq!(effects.windows(2).any(|two| two == asks), stops, "{hint_use:?}: {effects:?}");
+        assert_eq!(effects.contains(&asked(NEXT, 20)), stops, "{hint_use:?}: {effects:?}");
         if stops {
             assert_eq!(bench.answered_of(40, NEXT, 20)[0], answer(NEXT, 20, Origin::Network));
         }
@@ -392,7 +392,7 @@ fn url_being_fetched_elsewhere_is_requested_at_once() {
 
 #[test]
 fn page_left_before_arrival_keeps_its_list() {
-    let with_page = || Bench::new(Habit::WithPage { pause: Duration::ZERO });
+    let with_page = || Bench::new(HintUse::WithPage { pause: Duration::ZERO });
     let mut bench = with_page();
     bench.demand(0, PAGE, true);
     bench.demand(10, NEXT, true);
@@ -409,7 +409,7 @@ fn page_left_before_arrival_keeps_its_list() {
 
 #[test]
 fn paper_clients_ask_each_epoch_until_answered() {
-    let mut bench = Bench::new(Habit::AgainAndAgain { scripted: false });
+    let mut bench = Bench::new(HintUse::AgainAndAgain { scripted: false });
     bench.demand(0, PAGE, true);
     bench.answered(10, PAGE);
     for round in 0..200 {
@@ -421,8 +421,8 @@ fn paper_clients_ask_each_epoch_until_answered() {
 
 #[test]
 fn early_page_does_not_stop_the_asking_of_the_last_one() {
-    let mut bench = Bench::new(Habit::Never);
-    bench.client = Client::new(Habit::AgainAndAgain { scripted: false }, false);
+    let mut bench = Bench::new(HintUse::Never);
+    bench.client = Client::new(HintUse::AgainAndAgain { scripted: false }, false);
     bench.demand(0, PAGE, true);
     assert!(matches!(bench.answered_of(10, PAGE, 0)[..], [_, Effect::Ask(_)]));
     bench.demand(20, PAGE, true);
@@ -432,7 +432,7 @@ fn early_page_does_not_stop_the_asking_of_the_last_one() {
 
 #[test]
 fn page_takes_64_files_and_asks_for_no_more() {
-    let mut bench = Bench::new(Habit::AgainAndAgain { scripted: true });
+    let mut bench = Bench::new(HintUse::AgainAndAgain { scripted: true });
     bench.demand(0, PAGE, true);
     let mut effects = bench.answered(1, PAGE);
     let (mut asked, mut fetched) = (0, 0);
@@ -470,13 +470,13 @@ enum Step {
     Later,
 }
 
-fn habits() -> impl Strategy<Value = Habit> {
+fn habits() -> impl Strategy<Value = HintUse> {
     prop_oneof![
-        Just(Habit::Never),
-        Just(Habit::OncePerPage),
-        Just(Habit::WithPage { pause: Duration::ZERO }),
-        Just(Habit::WithPage { pause: ms(3) }),
-        any::<bool>().prop_map(|scripted| Habit::AgainAndAgain { scripted }),
+        Just(HintUse::Never),
+        Just(HintUse::OncePerPage),
+        Just(HintUse::WithPage { pause: Duration::ZERO }),
+        Just(HintUse::WithPage { pause: ms(3) }),
+        any::<bool>().prop_map(|scripted| HintUse::AgainAndAgain { scripted }),
     ]
 }
 
@@ -485,7 +485,7 @@ proptest! {
     /// cached document is fetched.
     #[test]
     fn each_request_has_one_answer_and_prefetches_are_serial(
-        habit in habits(),
+        hint_use in habits(),
         caching in any::<bool>(),
         steps in proptest::collection::vec(prop_oneof![
             3 => (0u32..6).prop_map(Step::Demand),
@@ -496,7 +496,7 @@ proptest! {
             1 => Just(Step::Later),
         ], 0..120),
     ) {
-        let mut client = Client::new(habit, caching);
+        let mut client = Client::new(hint_use, caching);
         let (mut now, mut asked, mut answers) = (Duration::ZERO, 0u64, 0u64);
         let mut open: VecDeque<(DocumentId, Duration)> = VecDeque::new();
         let mut there: Vec<DocumentId> = Vec::new();
@@ -541,7 +541,7 @@ proptest! {
                         prop_assert!(under_way.is_none() && !looks);
                         looks = true;
                     }
-                    Effect::Tell(_) => prop_assert_eq!(habit, Habit::AgainAndAgain { scripted: true }),
+                    Effect::Tell(_) => prop_assert_eq!(hint_use, HintUse::AgainAndAgain { scripted: true }),
                     Effect::Fetch(ahead) => {
                         prop_assert!(under_way.is_none() && !looks);
                         if let Ahead::Document(document) = ahead {
@@ -558,7 +558,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(answers + client.waiting().count() as u64, asked);
-            if habit == Habit::Never {
+            if hint_use == HintUse::Never {
                 prop_assert_eq!((under_way, question), (None, None));
             }
         }

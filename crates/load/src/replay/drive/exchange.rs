@@ -29,7 +29,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The mark of a request that yields: `docs/web-protocol.md`.
 const MARK: HeaderName = HeaderName::from_static("x-lull");
 /// The mark of a probe for a cache in front.
-const LOOK: HeaderValue = HeaderValue::from_static("0");
+const PROBE: HeaderValue = HeaderValue::from_static("0");
 /// A value unknown to caches in front, instead of one that would bypass them.
 const NOTHING: HeaderValue = HeaderValue::from_static("0");
 
@@ -46,7 +46,7 @@ pub(super) struct Place {
 
 /// A request, which may be written more than once.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct PlannedRequest {
     pub(super) target: String,
     /// `text/html` for pages.
     pub(super) is_page: bool,
@@ -60,9 +60,9 @@ pub(super) struct Asked {
     pub(super) reads_tag: bool,
 }
 
-impl Asked {
+impl PlannedRequest {
     pub(super) fn get(target: &str, is_page: bool) -> Self {
-        Asked {
+        PlannedRequest {
             target: target.to_owned(),
             is_page,
             mark: None,
@@ -73,11 +73,11 @@ impl Asked {
     }
 
     pub(super) fn post(target: &str, message: Bytes) -> Self {
-        Asked { message: Some(message), ..Asked::get(target, false) }
+        PlannedRequest { message: Some(message), ..PlannedRequest::get(target, false) }
     }
 
     pub(super) fn look(page: &str) -> Self {
-        Asked { mark: Some(LOOK), is_look: true, ..Asked::get(page, true) }
+        PlannedRequest { mark: Some(PROBE), is_look: true, ..PlannedRequest::get(page, true) }
     }
 
     fn request(&self, place: &Place, client: u32) -> http::Result<Request<Full<Bytes>>> {
@@ -122,7 +122,7 @@ pub(super) struct Answer {
 }
 
 /// A longer answer to a post is rejected.
-const LONGEST_BODY: usize = 1 << 20;
+const MAX_BODY_BYTES: usize = 1 << 20;
 
 /// Sends a request, over the given connection or a new one, and reads the answer. `count` grows with its
 /// body. Returns the connection if it can be reused.
@@ -132,7 +132,7 @@ const LONGEST_BODY: usize = 1 << 20;
 pub(super) async fn exchange(
     place: Rc<Place>,
     kept: Option<Connection>,
-    asked: Asked,
+    asked: PlannedRequest,
     client: u32,
     patience: Duration,
     count: Rc<Cell<u64>>,
@@ -168,7 +168,7 @@ async fn connect(place: &Place) -> Option<Connection> {
 async fn over(
     connection: &mut Connection,
     place: &Place,
-    asked: &Asked,
+    asked: &PlannedRequest,
     client: u32,
     count: &Cell<u64>,
 ) -> Result<Answer, ()> {
@@ -188,7 +188,7 @@ async fn over(
         if let Some(tag) = &mut tag {
             tag.push(&data);
         }
-        if asked.message.is_some() && kept.len() + data.len() <= LONGEST_BODY {
+        if asked.message.is_some() && kept.len() + data.len() <= MAX_BODY_BYTES {
             kept.extend_from_slice(&data);
         }
     }
@@ -202,8 +202,8 @@ async fn over(
 /// Decompresses gzip; none if it is malformed, or longer than the limit of an answer.
 fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
     let mut plain = Vec::new();
-    GzDecoder::new(packed).take(LONGEST_BODY as u64 + 1).read_to_end(&mut plain).ok()?;
-    (plain.len() <= LONGEST_BODY).then_some(plain)
+    GzDecoder::new(packed).take(MAX_BODY_BYTES as u64 + 1).read_to_end(&mut plain).ok()?;
+    (plain.len() <= MAX_BODY_BYTES).then_some(plain)
 }
 
 /// The connections that a client has for one purpose, and the work that waits for one.

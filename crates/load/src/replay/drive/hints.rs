@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 
-use super::super::client::{Advice, Ahead, Question, Told};
+use super::super::client::{Advice, Ahead, PageReport, Question};
 use super::super::trace::{DocumentId, Documents};
 
 /// The URL for hints.
@@ -17,7 +17,7 @@ pub(super) const PATH: &str = "/.lull/hints";
 pub(super) const BEACON_PATH: &str = "/.lull/beacon";
 
 /// The script waits at least this many seconds after an empty list. The proxy decides on longer waits.
-const LEAST: f64 = 1.0;
+const MIN_WAIT_SECONDS: f64 = 1.0;
 
 #[derive(Serialize)]
 struct Message<'a> {
@@ -78,16 +78,16 @@ pub(super) fn message(question: &Question, documents: &Documents) -> Bytes {
 }
 
 /// The report of a page. Nothing is painted here; a page that has not loaded has 0.
-pub(super) fn beacon(told: Told, documents: &Documents) -> Bytes {
+pub(super) fn beacon(told: PageReport, documents: &Documents) -> Bytes {
     let target = |id: DocumentId| documents.get(id).target.as_str();
     let millis = |time: Duration| time.as_secs_f64() * 1e3;
     let beacon = match told {
-        Told::Left { page, cached, answered, loaded } => {
+        PageReport::Left { page, cached, answered, loaded } => {
             let (ttfb, load) = (millis(answered), loaded.map_or(0.0, millis));
             let nav = Navigation { r#type: "navigate", cached, ttfb, load };
             Beacon { v: 1, page: target(page), nav: Some(nav), awaits: None }
         }
-        Told::Awaits { page, to } => {
+        PageReport::Awaits { page, to } => {
             Beacon { v: 1, page: target(page), nav: None, awaits: Some(target(to)) }
         }
     };
@@ -102,7 +102,7 @@ pub(super) fn advice(
 ) -> Option<(Advice, HeaderValue)> {
     let reply: Reply = serde_json::from_slice(reply).ok()?;
     let mark = HeaderValue::from_str(&reply.mark).ok()?;
-    let least = if reply.hints.iter().all(|hint| hint.pointed) { LEAST } else { 0.0 };
+    let least = if reply.hints.iter().all(|hint| hint.pointed) { MIN_WAIT_SECONDS } else { 0.0 };
     let again = reply.wait.and_then(|wait| {
         let wait = Duration::try_from_secs_f64(wait.max(least)).ok()?;
         now.checked_add(wait)
@@ -140,14 +140,14 @@ mod tests {
         let ms = Duration::from_millis;
         for (told, expected) in [
             (
-                Told::Left { page, cached: false, answered: ms(30), loaded: Some(ms(45)) },
+                PageReport::Left { page, cached: false, answered: ms(30), loaded: Some(ms(45)) },
                 r#"{"v":1,"page":"/a?b","nav":{"type":"navigate","cached":false,"ttfb":30.0,"load":45.0}}"#,
             ),
             (
-                Told::Left { page, cached: true, answered: ms(0), loaded: None },
+                PageReport::Left { page, cached: true, answered: ms(0), loaded: None },
                 r#"{"v":1,"page":"/a?b","nav":{"type":"navigate","cached":true,"ttfb":0.0,"load":0.0}}"#,
             ),
-            (Told::Awaits { page, to }, r#"{"v":1,"page":"/a?b","awaits":"/c"}"#),
+            (PageReport::Awaits { page, to }, r#"{"v":1,"page":"/a?b","awaits":"/c"}"#),
         ] {
             assert_eq!(beacon(told, &documents), expected.as_bytes());
         }

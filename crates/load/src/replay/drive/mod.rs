@@ -24,11 +24,11 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, LocalSet};
 
 use super::advice::{Advisor, Listed};
-use super::client::{Advice, Ahead, Client, Effect, Question, Told};
+use super::client::{Advice, Ahead, Client, Effect, PageReport, Question};
 use super::tally::{Monitored, Report, Tally};
 use super::trace::{DocumentId, Trace};
 use super::{Mode, ReplayError, Settings};
-use exchange::{Answer, Asked, Connection, Lane, Place, exchange};
+use exchange::{Answer, Connection, Lane, Place, PlannedRequest, exchange};
 use find::{find, raise_limit};
 use lull_emulator::random::Random;
 use lull_emulator::rounded;
@@ -86,7 +86,7 @@ pub fn run(
 }
 
 /// A client with its connections.
-struct Seat {
+struct ConnectedClient {
     client: Client,
     demand: Lane<Work>,
     ahead: Lane<Work>,
@@ -104,7 +104,7 @@ struct Running {
     task: AbortHandle,
 }
 
-impl Seat {
+impl ConnectedClient {
     /// Whether that is still the fetch in progress; then it is removed.
     fn ends(&mut self, serial: u64) -> bool {
         self.running.take_if(|running| running.serial == serial).is_some()
@@ -115,7 +115,7 @@ impl Seat {
 enum Work {
     Demand(DocumentId, Duration),
     Hints(Question),
-    Tell(Told),
+    Tell(PageReport),
     Fetch(u64, Ahead),
     Look(u64, DocumentId),
 }
@@ -132,7 +132,7 @@ struct Event {
 enum Ended {
     Demand(DocumentId, Duration),
     Hints(u64),
-    Told,
+    PageReport,
     Fetch(u64),
     Look(u64),
     Probe { probe: Probe, sent: Instant },
@@ -144,7 +144,7 @@ struct Replay<'a> {
     advisor: Option<Advisor>,
     to: Rc<Place>,
     ahead_to: Rc<Place>,
-    seats: Vec<Seat>,
+    clients_by_number: Vec<ConnectedClient>,
     next: usize,
     timers: Timers,
     serial: u64,
@@ -188,23 +188,23 @@ impl<'a> Replay<'a> {
             }
             _ => None,
         };
-        let client = || Client::new(settings.mode.habit(), trace.caching);
+        let client = || Client::new(settings.mode.hint_use(), trace.caching);
         let is_one = Rc::ptr_eq(&to, &ahead_to);
-        let seat = || Seat {
+        let connected = || ConnectedClient {
             client: if is_one { client() } else { client().fetching_elsewhere() },
             demand: Lane::new(settings.connections),
             ahead: Lane::new(1),
             mark: settings.marked.then(|| HeaderValue::from_static("1")),
             running: None,
         };
-        let seats = (0..trace.clients).map(|_| seat()).collect();
+        let clients_by_number = (0..trace.clients).map(|_| connected()).collect();
         Replay {
             settings,
             trace,
             advisor,
             to,
             ahead_to,
-            seats,
+            clients_by_number,
             next: 0,
             timers: Timers::default(),
             serial: 0,
@@ -270,7 +270,7 @@ impl<'a> Replay<'a> {
 
     /// Whether some request has no answer so far.
     fn has_open(&self) -> bool {
-        self.seats.iter().any(|seat| seat.client.waiting().next().is_some())
+        self.clients_by_number.iter().any(|connected| connected.client.waiting().next().is_some())
     }
 
     /// When something is due next.
@@ -293,8 +293,8 @@ impl<'a> Replay<'a> {
                 }
                 let kind = self.trace.documents.get(arrival.document).kind;
                 let mut effects = std::mem::take(&mut self.effects);
-                let seat = &mut self.seats[arrival.client as usize];
-                seat.client.demand(now, &arrival, kind, &mut effects);
+                let connected = &mut self.clients_by_number[arrival.client as usize];
+                connected.client.demand(now, &arrival, kind, &mut effects);
                 self.carry_out(arrival.client, effects);
                 continue;
             }
@@ -302,7 +302,7 @@ impl<'a> Replay<'a> {
             match due {
                 Due::Wake(client) => {
                     let mut effects = std::mem::take(&mut self.effects);
-                    self.seats[client as usize].client.wake(now, &mut effects);
+                    self.clients_by_number[client as usize].client.wake(now, &mut effects);
                     self.carry_out(client, effects);
                 }
                 Due::Advice(client, number, advice) => self.advise(client, number, advice),
@@ -323,16 +323,16 @@ impl<'a> Replay<'a> {
         self.tally.report.ahead.lists += u64::from(!advice.list.is_empty());
         let mut effects = std::mem::take(&mut self.effects);
         let now = self.now();
-        self.seats[client as usize].client.advise(now, number, advice, &mut effects);
+        self.clients_by_number[client as usize].client.advise(now, number, advice, &mut effects);
         self.carry_out(client, effects);
     }
 
     /// Carries out a client's effects.
     fn carry_out(&mut self, client: u32, mut effects: Vec<Effect>) {
         for effect in effects.drain(..) {
-            let seat = &mut self.seats[client as usize];
+            let connected = &mut self.clients_by_number[client as usize];
             match effect {
-                Effect::Demand(document, due) => seat.demand.push(Work::Demand(document, due)),
+                Effect::Demand(document, due) => connected.demand.push(Work::Demand(document, due)),
                 Effect::Answered { document, due, from } => {
                     let kind = self.trace.documents.get(document).kind;
                     if self.settings.counts(due) {
@@ -342,21 +342,21 @@ impl<'a> Replay<'a> {
                 }
                 Effect::Wake(time) => self.timers.at(time, Due::Wake(client)),
                 Effect::Stop => {
-                    if let Some(running) = seat.running.take() {
+                    if let Some(running) = connected.running.take() {
                         running.task.abort();
-                        seat.ahead.end(None);
+                        connected.ahead.end(None);
                         self.tally.report.ahead.stopped += u64::from(!running.is_look);
                     }
                 }
-                Effect::Tell(told) => seat.demand.push(Work::Tell(told)),
+                Effect::Tell(told) => connected.demand.push(Work::Tell(told)),
                 Effect::Fetch(_) | Effect::Look(_) | Effect::Ask(_) if self.is_over => {}
                 Effect::Fetch(ahead) => {
                     self.serial += 1;
-                    seat.ahead.push(Work::Fetch(self.serial, ahead));
+                    connected.ahead.push(Work::Fetch(self.serial, ahead));
                 }
                 Effect::Look(page) => {
                     self.serial += 1;
-                    seat.ahead.push(Work::Look(self.serial, page));
+                    connected.ahead.push(Work::Look(self.serial, page));
                 }
                 Effect::Ask(question) => self.ask(client, question),
             }
@@ -369,23 +369,26 @@ impl<'a> Replay<'a> {
     /// Begins work for free connections.
     fn begin(&mut self, client: u32) {
         let address = self.address(client);
-        let seat = &mut self.seats[client as usize];
-        while let Some((work, kept)) = seat.demand.next() {
+        let connected = &mut self.clients_by_number[client as usize];
+        while let Some((work, kept)) = connected.demand.next() {
             let (asked, ended) = match work {
                 Work::Demand(id, due) => {
                     let document = self.trace.documents.get(id);
                     let is_page = document.kind == Kind::Page;
                     let reads_tag = is_page && matches!(self.settings.mode, Mode::Hinted);
-                    let asked = Asked { reads_tag, ..Asked::get(&document.target, is_page) };
+                    let asked = PlannedRequest {
+                        reads_tag,
+                        ..PlannedRequest::get(&document.target, is_page)
+                    };
                     (asked, Ended::Demand(id, due))
                 }
                 Work::Hints(question) => {
                     let message = hints::message(&question, &self.trace.documents);
-                    (Asked::post(hints::PATH, message), Ended::Hints(question.number))
+                    (PlannedRequest::post(hints::PATH, message), Ended::Hints(question.number))
                 }
                 Work::Tell(told) => {
                     let message = hints::beacon(told, &self.trace.documents);
-                    (Asked::post(hints::BEACON_PATH, message), Ended::Told)
+                    (PlannedRequest::post(hints::BEACON_PATH, message), Ended::PageReport)
                 }
                 Work::Fetch(..) | Work::Look(..) => continue,
             };
@@ -397,23 +400,23 @@ impl<'a> Replay<'a> {
                 let _ = events.send(Event { client: Some(client), ended, connection, answer });
             });
         }
-        while let Some((work, kept)) = seat.ahead.next() {
+        while let Some((work, kept)) = connected.ahead.next() {
             let documents = &self.trace.documents;
             let of = |id| {
                 let document = documents.get(id);
-                Asked::get(&document.target, document.kind == Kind::Page)
+                PlannedRequest::get(&document.target, document.kind == Kind::Page)
             };
-            let mark = seat.mark.clone();
+            let mark = connected.mark.clone();
             let (serial, asked, ended) = match work {
                 Work::Fetch(serial, Ahead::Dummy) => {
-                    let asked = Asked::get(&self.settings.dummy, false);
-                    (serial, Asked { mark, ..asked }, Ended::Fetch(serial))
+                    let asked = PlannedRequest::get(&self.settings.dummy, false);
+                    (serial, PlannedRequest { mark, ..asked }, Ended::Fetch(serial))
                 }
                 Work::Fetch(serial, Ahead::Document(id)) => {
-                    (serial, Asked { mark, ..of(id) }, Ended::Fetch(serial))
+                    (serial, PlannedRequest { mark, ..of(id) }, Ended::Fetch(serial))
                 }
                 Work::Look(serial, page) => {
-                    (serial, Asked::look(&documents.get(page).target), Ended::Look(serial))
+                    (serial, PlannedRequest::look(&documents.get(page).target), Ended::Look(serial))
                 }
                 Work::Demand(..) | Work::Hints(_) | Work::Tell(_) => continue,
             };
@@ -425,7 +428,7 @@ impl<'a> Replay<'a> {
                 let (connection, answer) = work.await;
                 let _ = events.send(Event { client: Some(client), ended, connection, answer });
             });
-            seat.running = Some(Running { serial, is_look, task: task.abort_handle() });
+            connected.running = Some(Running { serial, is_look, task: task.abort_handle() });
         }
     }
 
@@ -436,7 +439,7 @@ impl<'a> Replay<'a> {
         let (most, is_rationed) = match &self.settings.mode {
             Mode::None => return,
             Mode::Hinted => {
-                self.seats[client as usize].demand.push(Work::Hints(question));
+                self.clients_by_number[client as usize].demand.push(Work::Hints(question));
                 return;
             }
             Mode::NoAvoidance { files } | Mode::WithPage { files, .. } => (*files, false),
@@ -489,39 +492,39 @@ impl<'a> Replay<'a> {
         }
         let good = answer.as_ref().filter(|answer| answer.status < FAILED);
         let mut effects = std::mem::take(&mut self.effects);
-        let seat = &mut self.seats[client as usize];
+        let connected = &mut self.clients_by_number[client as usize];
         match ended {
             Ended::Demand(document, due) => {
-                seat.demand.end(connection);
+                connected.demand.end(connection);
                 if let (Some(answer), false) = (&answer, self.is_over) {
                     self.tally.report.demand.bytes += answer.bytes;
                     self.tally.report.demand.per_second += 1.0;
                 }
                 if let Some(wait) = good.and_then(|answer| answer.wait) {
-                    seat.client.is_to_wait(document, wait);
+                    connected.client.is_to_wait(document, wait);
                 }
-                seat.client.answered(now, document, due, good.is_some(), &mut effects);
+                connected.client.answered(now, document, due, good.is_some(), &mut effects);
             }
             Ended::Fetch(serial) => {
                 // A cancelled fetch may have arrived all the same.
-                if seat.ends(serial) {
-                    seat.ahead.end(connection);
+                if connected.ends(serial) {
+                    connected.ahead.end(connection);
                     self.take_fetched(client, now, good, &mut effects);
                 }
             }
             Ended::Hints(number) => {
-                seat.demand.end(connection);
+                connected.demand.end(connection);
                 self.take_hints(client, now, number, answer.as_ref(), &mut effects)?;
             }
             Ended::Look(serial) => {
-                if seat.ends(serial) {
-                    seat.ahead.end(connection);
+                if connected.ends(serial) {
+                    connected.ahead.end(connection);
                     let is_server =
                         answer.is_some_and(|answer| answer.status == 204 && answer.is_marked);
-                    seat.client.looked(now, is_server, &mut effects);
+                    connected.client.looked(now, is_server, &mut effects);
                 }
             }
-            Ended::Told => seat.demand.end(connection),
+            Ended::PageReport => connected.demand.end(connection),
             Ended::Probe { .. } => {}
         }
         self.carry_out(client, effects);
@@ -540,7 +543,7 @@ impl<'a> Replay<'a> {
         let bytes = good.filter(|answer| answer.status == 200).map(|answer| answer.bytes);
         let ahead = &mut self.tally.report.ahead;
         *(if bytes.is_some() { &mut ahead.fetched } else { &mut ahead.failed }) += 1;
-        self.seats[client as usize].client.fetched(now, bytes, effects);
+        self.clients_by_number[client as usize].client.fetched(now, bytes, effects);
     }
 
     /// Takes a list of hints. A server that answers with other content has none.
@@ -561,10 +564,10 @@ impl<'a> Replay<'a> {
             let why = format!("{} is answered with {}", hints::PATH, answer.status);
             return Err(ReplayError::NoHints { server, why });
         };
-        let seat = &mut self.seats[client as usize];
-        seat.mark = Some(mark);
+        let connected = &mut self.clients_by_number[client as usize];
+        connected.mark = Some(mark);
         self.tally.report.ahead.lists += u64::from(!advice.list.is_empty());
-        seat.client.advise(now, number, advice, effects);
+        connected.client.advise(now, number, advice, effects);
         Ok(())
     }
 
@@ -572,9 +575,9 @@ impl<'a> Replay<'a> {
     fn close(&mut self) {
         self.is_over = true;
         self.tally.report.ahead.bytes = self.fetched.get() - self.fetched_before;
-        for seat in &mut self.seats {
+        for connected in &mut self.clients_by_number {
             // An awaited fetch is demand.
-            if let Some(running) = seat.running.take_if(|_| !seat.client.awaits()) {
+            if let Some(running) = connected.running.take_if(|_| !connected.client.awaits()) {
                 running.task.abort();
             }
         }
@@ -586,9 +589,11 @@ impl<'a> Replay<'a> {
 
     fn finish(mut self) -> Report {
         let now = self.now();
-        for seat in &self.seats {
+        for connected in &self.clients_by_number {
             let settings = self.settings;
-            for (document, due) in seat.client.waiting().filter(|(_, due)| settings.counts(*due)) {
+            for (document, due) in
+                connected.client.waiting().filter(|(_, due)| settings.counts(*due))
+            {
                 let kind = self.trace.documents.get(document).kind;
                 self.tally.unanswered(kind, now.saturating_sub(due));
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use lull_speculate::budget::{Budget, Outcome, Probe};
 
-use super::exchange::{Answer, Asked, Connection, Lane, exchange};
+use super::exchange::{Answer, Connection, Lane, PlannedRequest, exchange};
 use super::timers::Due;
 use super::{Ended, Event, FAILED, Replay, timestamp};
 
@@ -74,7 +74,7 @@ impl Replay<'_> {
         }
         let Some(monitor) = &mut self.monitor else { return };
         while let Some((probe, kept)) = monitor.lane.next() {
-            let asked = Asked::get(&monitor.probe, false);
+            let asked = PlannedRequest::get(&monitor.probe, false);
             let (place, patience) = (Rc::clone(&self.to), self.settings.patience);
             let sent = Instant::now();
             let work = exchange(place, kept, asked, u32::MAX >> 8, patience, Rc::default());

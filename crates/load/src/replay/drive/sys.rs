@@ -29,9 +29,9 @@ impl AsRawFd for Descriptor {
 pub(super) struct Clock(AsyncFd<Descriptor>);
 
 /// A timer that is set to zero never expires.
-const LEAST: Duration = Duration::from_nanos(1);
+const MIN_TIMER: Duration = Duration::from_nanos(1);
 /// Longer than any wait, and short enough for the kernel.
-const MOST: Duration = Duration::from_secs(3600);
+const MAX_TIMER: Duration = Duration::from_secs(3600);
 
 impl Clock {
     pub(super) fn new() -> io::Result<Self> {
@@ -45,7 +45,7 @@ impl Clock {
 
     /// Sets it to expire after this time, in place of an earlier setting.
     pub(super) fn set(&self, after: Duration) -> io::Result<()> {
-        let after = TimeSpec::from_duration(after.clamp(LEAST, MOST));
+        let after = TimeSpec::from_duration(after.clamp(MIN_TIMER, MAX_TIMER));
         Ok(self.0.get_ref().0.set(Expiration::OneShot(after), TimerSetTimeFlags::empty())?)
     }
 

@@ -9,7 +9,7 @@ const SOURCE: &[u8] = b" src=\"/.lull/lull-";
 /// The attribute with the script's wait, in seconds.
 const WAIT: &[u8] = b" data-wait=\"";
 /// The tag is in the head; a page with a longer head counts as one without a tag.
-const LONGEST: usize = 64 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 /// The bytes decompressed in one step: the tag is near the beginning, and the rest is not needed.
 const STEP: usize = 2 << 10;
 /// The length of a gzip header as servers write it on the fly: without a name (RFC 1952 §2.3).
@@ -40,7 +40,7 @@ impl Tag {
             if let Some(tag) = tag(&self.page) {
                 (self.wait, self.is_over) = (wait(tag), true);
             }
-            self.is_over |= self.page.len() > LONGEST;
+            self.is_over |= self.page.len() > MAX_HEAD_BYTES;
         }
         if self.is_over {
             (self.page, self.packed) = (Vec::new(), None);

@@ -73,24 +73,24 @@ struct Attributes {
 
 /// An unsynced change of names.
 #[derive(Clone, Debug)]
-enum Deed {
+enum NameChange {
     Put { folder: u64, name: OsString, node: u64 },
     Remove { folder: u64, name: OsString },
     Move { from: (u64, OsString), to: (u64, OsString), node: u64 },
 }
 
-impl Deed {
+impl NameChange {
     fn folders(&self) -> [u64; 2] {
         match self {
-            Deed::Put { folder, .. } | Deed::Remove { folder, .. } => [*folder; 2],
-            Deed::Move { from, to, .. } => [from.0, to.0],
+            NameChange::Put { folder, .. } | NameChange::Remove { folder, .. } => [*folder; 2],
+            NameChange::Move { from, to, .. } => [from.0, to.0],
         }
     }
 }
 
 /// Faults of a disk that a lab can switch on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Honesty {
+enum DiskFault {
     /// It keeps confirmed writes.
     Honest,
     /// It confirms each sync at once, and writes all its data at one sync in this many.
@@ -103,8 +103,8 @@ struct Disk {
     nodes: BTreeMap<u64, Node>,
     /// The last number; none is reused.
     last: u64,
-    journal: Vec<Deed>,
-    honesty: Honesty,
+    journal: Vec<NameChange>,
+    fault: DiskFault,
     syncs: u64,
 }
 
@@ -115,7 +115,7 @@ impl Default for Disk {
             nodes: BTreeMap::from([(ROOT, root)]),
             last: ROOT,
             journal: Vec::new(),
-            honesty: Honesty::Honest,
+            fault: DiskFault::Honest,
             syncs: 0,
         }
     }
@@ -190,7 +190,7 @@ impl Disk {
 
     fn put(&mut self, folder: u64, name: &OsStr, node: u64) -> Result<(), Errno> {
         self.names_mut(folder)?.insert(name.to_owned(), node);
-        self.journal.push(Deed::Put { folder, name: name.to_owned(), node });
+        self.journal.push(NameChange::Put { folder, name: name.to_owned(), node });
         Ok(())
     }
 
@@ -214,7 +214,7 @@ impl Disk {
             _ => {}
         }
         self.names_mut(folder)?.remove(name);
-        self.journal.push(Deed::Remove { folder, name: name.to_owned() });
+        self.journal.push(NameChange::Remove { folder, name: name.to_owned() });
         Ok(())
     }
 
@@ -236,7 +236,7 @@ impl Disk {
         self.names_mut(from.0)?.remove(from.1);
         self.names_mut(to.0)?.insert(to.1.to_owned(), node);
         let (from, to) = ((from.0, from.1.to_owned()), (to.0, to.1.to_owned()));
-        self.journal.push(Deed::Move { from, to, node });
+        self.journal.push(NameChange::Move { from, to, node });
         Ok(())
     }
 
@@ -249,7 +249,7 @@ impl Disk {
     fn sync(&mut self, number: u64) -> Result<(), Errno> {
         self.node(number)?;
         self.syncs += 1;
-        if let Honesty::Lies { one_in } = self.honesty {
+        if let DiskFault::Lies { one_in } = self.fault {
             if self.syncs.is_multiple_of(one_in) {
                 self.sync_all();
             }
@@ -268,21 +268,21 @@ impl Disk {
         let mut folders = BTreeSet::from([folder]);
         let mut needed = Vec::new();
         let mut rest = Vec::new();
-        for deed in core::mem::take(&mut self.journal).into_iter().rev() {
-            if deed.folders().iter().any(|one| folders.contains(one)) {
-                folders.extend(deed.folders());
-                needed.push(deed);
+        for change in core::mem::take(&mut self.journal).into_iter().rev() {
+            if change.folders().iter().any(|one| folders.contains(one)) {
+                folders.extend(change.folders());
+                needed.push(change);
             } else {
-                rest.push(deed);
+                rest.push(change);
             }
         }
         self.journal = rest.into_iter().rev().collect();
-        needed.into_iter().rev().for_each(|deed| self.keep(deed));
+        needed.into_iter().rev().for_each(|change| self.keep(change));
     }
 
     fn sync_all(&mut self) {
-        for deed in core::mem::take(&mut self.journal) {
-            self.keep(deed);
+        for change in core::mem::take(&mut self.journal) {
+            self.keep(change);
         }
         for node in self.nodes.values_mut() {
             if let Content::File(file) = &mut node.content {
@@ -291,7 +291,7 @@ impl Disk {
         }
     }
 
-    fn keep(&mut self, deed: Deed) {
+    fn keep(&mut self, change: NameChange) {
         let mut synced = |folder: u64, name: OsString, node: Option<u64>| {
             let content = self.nodes.get_mut(&folder).map(|node| &mut node.content);
             if let Some(Content::Folder(folder)) = content {
@@ -301,10 +301,10 @@ impl Disk {
                 }
             }
         };
-        match deed {
-            Deed::Put { folder, name, node } => synced(folder, name, Some(node)),
-            Deed::Remove { folder, name } => synced(folder, name, None),
-            Deed::Move { from, to, node } => {
+        match change {
+            NameChange::Put { folder, name, node } => synced(folder, name, Some(node)),
+            NameChange::Remove { folder, name } => synced(folder, name, None),
+            NameChange::Move { from, to, node } => {
                 synced(from.0, from.1, None);
                 synced(to.0, to.1, Some(node));
             }
@@ -319,7 +319,7 @@ impl Disk {
         if let Some(random) = &mut tearing {
             let kept = random.below(journal.len() as u64 + 1) as usize;
             torn = kept > 0;
-            journal.into_iter().take(kept).for_each(|deed| self.keep(deed));
+            journal.into_iter().take(kept).for_each(|change| self.keep(change));
         }
         for node in self.nodes.values_mut() {
             match &mut node.content {

@@ -19,7 +19,7 @@ use fuser::{
 use lull_sim::random::Random;
 use nix::errno::Errno;
 
-use super::{Attributes, Disk, Honesty, Kind, ROOT};
+use super::{Attributes, Disk, DiskFault, Kind, ROOT};
 
 /// Threads that answer the kernel.
 const THREADS: usize = 2;
@@ -32,7 +32,7 @@ const ROOM: u64 = 1 << 22;
 
 /// Why the disk could not be mounted.
 #[derive(Debug, thiserror::Error)]
-#[error("the lab's disk cannot be mounted: it takes root and /dev/fuse")]
+#[error("the lab's disk cannot be mounted: it needs root and /dev/fuse")]
 pub struct MountError(#[source] io::Error);
 
 /// A disk that forgets unsynced writes, mounted in a folder. Dropping it unmounts it.
@@ -57,7 +57,7 @@ impl LabDisk {
             MountOption::NoSuid,
             MountOption::NoAtime,
         ];
-        let face = Face { disk: Arc::clone(&disk), listed: Mutex::default() };
+        let face = DiskFileSystem { disk: Arc::clone(&disk), listed: Mutex::default() };
         let session = fuser::spawn_mount(face, folder, &config).map_err(MountError)?;
         Ok(LabDisk { disk, _session: session })
     }
@@ -69,8 +69,8 @@ impl LabDisk {
 
     /// From now on it confirms each sync at once, and performs one in this many: a cut loses the writes
     /// confirmed since then.
-    pub fn lie(&self, one_in: u64) {
-        lock(&self.disk).honesty = Honesty::Lies { one_in };
+    pub fn drop_syncs(&self, one_in: u64) {
+        lock(&self.disk).fault = DiskFault::Lies { one_in };
     }
 
     /// The power was cut: unsynced writes are forgotten. To be called when no process has a file open.
@@ -78,7 +78,7 @@ impl LabDisk {
     /// does.
     pub fn cut(&self, tearing: Option<&mut Random>) -> bool {
         let mut disk = lock(&self.disk);
-        let honest = disk.honesty == Honesty::Honest;
+        let honest = disk.fault == DiskFault::Honest;
         disk.cut(tearing.filter(|_| honest))
     }
 }
@@ -92,7 +92,7 @@ type Listed = Vec<(u64, FileType, std::ffi::OsString)>;
 
 /// Answers the kernel.
 #[derive(Debug)]
-struct Face {
+struct DiskFileSystem {
     disk: Arc<Mutex<Disk>>,
     /// Folders that are open, by handle.
     listed: Mutex<(u64, BTreeMap<u64, Listed>)>,
@@ -106,7 +106,7 @@ fn type_of(kind: Kind) -> FileType {
     }
 }
 
-fn told(of: Attributes) -> FileAttr {
+fn attributes(of: Attributes) -> FileAttr {
     FileAttr {
         ino: INodeNo(of.number),
         size: of.length,
@@ -129,7 +129,7 @@ fn told(of: Attributes) -> FileAttr {
 
 fn tell(of: Result<Attributes, Errno>, reply: ReplyAttr) {
     match of {
-        Ok(of) => reply.attr(&NEVER, &told(of)),
+        Ok(of) => reply.attr(&NEVER, &attributes(of)),
         Err(error) => reply.error(refusal(error)),
     }
 }
@@ -138,14 +138,14 @@ fn refusal(error: Errno) -> fuser::Errno {
     fuser::Errno::from_i32(error as i32)
 }
 
-impl Face {
+impl DiskFileSystem {
     fn disk(&self) -> MutexGuard<'_, Disk> {
         lock(&self.disk)
     }
 
     fn made(&self, made: Result<u64, Errno>, reply: ReplyEntry) {
         match made.and_then(|node| self.disk().attributes(node)) {
-            Ok(of) => reply.entry(&NEVER, &told(of), Generation(0)),
+            Ok(of) => reply.entry(&NEVER, &attributes(of), Generation(0)),
             Err(error) => reply.error(refusal(error)),
         }
     }
@@ -158,7 +158,7 @@ fn done(done: Result<(), Errno>, reply: ReplyEmpty) {
     }
 }
 
-impl Filesystem for Face {
+impl Filesystem for DiskFileSystem {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let found = self.disk().look_up(parent.0, name);
         self.made(found, reply);
@@ -295,7 +295,7 @@ impl Filesystem for Face {
         match made.and_then(|node| disk.attributes(node)) {
             Ok(of) => {
                 let (generation, flags) = (Generation(0), FopenFlags::FOPEN_DIRECT_IO);
-                reply.created(&NEVER, &told(of), generation, FileHandle(0), flags);
+                reply.created(&NEVER, &attributes(of), generation, FileHandle(0), flags);
             }
             Err(error) => reply.error(refusal(error)),
         }

@@ -158,7 +158,7 @@ fn lying_disk_returns_to_an_earlier_state_as_a_whole() {
     let mut disk = Disk::default();
     let node = file(&mut disk, ROOT, "a", b"0");
     disk.sync_all();
-    disk.honesty = Honesty::Lies { one_in: 4 };
+    disk.fault = DiskFault::Lies { one_in: 4 };
     for number in 1..=9_u8 {
         disk.file_mut(node).unwrap().write(0, &[b'0' + number]);
         disk.sync(node).unwrap();

@@ -107,7 +107,7 @@ impl Link {
 
 /// The effects of calls of the machine.
 #[derive(Debug, Default)]
-pub(super) struct Happened {
+pub(super) struct CallEffects {
     /// The condition of [`OriginHandle::wait_for`](super::OriginHandle::wait_for) may hold.
     pub(super) progress: bool,
     pub(super) turned: Vec<(ReplicaId, Refusal)>,
@@ -209,11 +209,11 @@ impl Core {
     pub(super) fn fail(&mut self, error: StoreError) {
         // The first one is the cause.
         self.failed.get_or_insert(error);
-        self.answer_nobody();
+        self.drop_waiting_callers();
     }
 
     /// Drops the senders, so all waiting callers get an error.
-    fn answer_nobody(&mut self) {
+    fn drop_waiting_callers(&mut self) {
         self.writes.clear();
         self.holds.clear();
     }
@@ -343,9 +343,9 @@ impl Core {
     }
 
     /// Hands jobs to the store and wakes the waiting callers.
-    pub(super) fn pump(&mut self) -> Happened {
+    pub(super) fn pump(&mut self) -> CallEffects {
         let full = ::core::mem::take(&mut self.full);
-        let mut happened = Happened { full, ..Happened::default() };
+        let mut happened = CallEffects { full, ..CallEffects::default() };
         let Some(worker) = &self.worker else { return happened };
         while let Some(effect) = self.machine.poll_effect() {
             if let Err(error) = worker.ask(effect.into()) {
@@ -414,23 +414,25 @@ impl Core {
         for link in ::core::mem::take(&mut self.links).into_values() {
             link.end();
         }
-        self.answer_nobody();
+        self.drop_waiting_callers();
         self.worker.take()
     }
 }
 
 /// Wakes the senders that a message of a replica may need.
-pub(super) fn wake(link: &Link, message: Concerns) {
+pub(super) fn wake(link: &Link, message: AffectedChannel) {
     match message {
-        Concerns::Nobody => {}
-        Concerns::Channel(Channel::Demand) => link.demand.notify_one(),
-        Concerns::Channel(Channel::Speculative) => link.speculative.notify_one(),
-        Concerns::Channel(Channel::Control | Channel::Enrolment) => link.control.notify_one(),
-        Concerns::Both => {
+        AffectedChannel::Nobody => {}
+        AffectedChannel::Channel(Channel::Demand) => link.demand.notify_one(),
+        AffectedChannel::Channel(Channel::Speculative) => link.speculative.notify_one(),
+        AffectedChannel::Channel(Channel::Control | Channel::Enrolment) => {
+            link.control.notify_one()
+        }
+        AffectedChannel::Both => {
             link.control.notify_one();
             link.speculative.notify_one();
         }
-        Concerns::Answers => {
+        AffectedChannel::Answers => {
             link.control.notify_one();
             link.demand.notify_one();
         }
@@ -439,7 +441,7 @@ pub(super) fn wake(link: &Link, message: Concerns) {
 
 /// Which channel may have something to send after a message.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Concerns {
+pub(super) enum AffectedChannel {
     Nobody,
     Channel(Channel),
     /// Invalidations and pushed bodies.
@@ -448,20 +450,22 @@ pub(super) enum Concerns {
     Answers,
 }
 
-impl Concerns {
+impl AffectedChannel {
     pub(super) fn of(message: &ToOrigin) -> Self {
         match message {
-            ToOrigin::Demand(_) => Concerns::Channel(Channel::Demand),
+            ToOrigin::Demand(_) => AffectedChannel::Channel(Channel::Demand),
             // It is answered on both channels.
-            ToOrigin::Withdraw(_) => Concerns::Answers,
-            ToOrigin::Lacking(_) => Concerns::Channel(Channel::Speculative),
+            ToOrigin::Withdraw(_) => AffectedChannel::Answers,
+            ToOrigin::Lacking(_) => AffectedChannel::Channel(Channel::Speculative),
             // An invalidation may have waited for the body.
-            ToOrigin::Taken(_) => Concerns::Both,
+            ToOrigin::Taken(_) => AffectedChannel::Both,
             // A ping is answered by a heartbeat.
-            ToOrigin::Ask { .. } | ToOrigin::Ping { .. } => Concerns::Channel(Channel::Control),
-            ToOrigin::Resynced(_) | ToOrigin::Hello { .. } => Concerns::Both,
+            ToOrigin::Ask { .. } | ToOrigin::Ping { .. } => {
+                AffectedChannel::Channel(Channel::Control)
+            }
+            ToOrigin::Resynced(_) | ToOrigin::Hello { .. } => AffectedChannel::Both,
             ToOrigin::Ack(_) | ToOrigin::Fetched(_) | ToOrigin::Reads(_) | ToOrigin::Report(_) => {
-                Concerns::Nobody
+                AffectedChannel::Nobody
             }
         }
     }

@@ -318,18 +318,18 @@ impl OriginHandle {
     pub fn begin_rotation(&self) -> Result<(), DaemonError> {
         self.0.settle();
         lock(&self.0.identity).begin_rotation(self.now())?;
-        self.0.let_renew();
+        self.0.request_renewals();
         Ok(())
     }
 
     /// The old authority is no longer trusted; replicas drop it when they are connected.
     ///
     /// # Errors
-    /// If it was not begun, if replicas would be shut out, or if the identity cannot be written.
+    /// If it was not begun, if replicas would be rejected afterwards, or if the identity cannot be written.
     pub fn finish_rotation(&self) -> Result<(), DaemonError> {
         lock(&self.0.identity).finish_rotation(self.now())?;
         self.0.settle();
-        self.0.let_renew();
+        self.0.request_renewals();
         Ok(())
     }
 

@@ -42,6 +42,6 @@ impl HeldBody {
 
 impl Drop for HeldBody {
     fn drop(&mut self) {
-        self.origin.try_with(|core, _| core.machine.let_go(self.id));
+        self.origin.try_with(|core, _| core.machine.release_hold(self.id));
     }
 }

@@ -8,9 +8,9 @@ use super::{HeldBody, OriginHandle, WriteError};
 use crate::store::Body;
 
 /// Bytes of bodies on their way to the disk at a time, at most.
-const MOST_COMING_BYTES: u64 = 16 << 20;
+const MAX_INCOMING_BYTES: u64 = 16 << 20;
 /// Number of these bodies, at most: each has a name, and waits for an answer of the store.
-const MOST_COMING: usize = 4_096;
+const MAX_INCOMING: usize = 4_096;
 
 /// Bodies that are kept for one future transaction.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl HeldBodies {
         let size = payload.size.0;
         self.coming.push_back((self.origin.hold(payload)?, size));
         self.bytes_coming += size;
-        while self.bytes_coming > MOST_COMING_BYTES || self.coming.len() > MOST_COMING {
+        while self.bytes_coming > MAX_INCOMING_BYTES || self.coming.len() > MAX_INCOMING {
             self.wait().await?;
         }
         Ok(())

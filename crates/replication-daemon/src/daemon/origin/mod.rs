@@ -8,10 +8,10 @@ mod held;
 mod held_bodies;
 mod serve;
 mod status;
-mod strangers;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod unidentified;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path as FilePath, PathBuf};
@@ -81,7 +81,7 @@ impl OriginOptions {
 #[derive(Debug, Error)]
 pub enum OriginEvent {
     /// A replica has connected.
-    #[error("replica {name} at {from} is here")]
+    #[error("replica {name} at {from} is connected")]
     Connected {
         /// Which.
         name: String,
@@ -89,7 +89,7 @@ pub enum OriginEvent {
         from: SocketAddr,
     },
     /// A replica's connection has ended.
-    #[error("replica {name} is gone: {why}")]
+    #[error("replica {name} is disconnected: {why}")]
     Disconnected {
         /// Which.
         name: String,
@@ -97,7 +97,7 @@ pub enum OriginEvent {
         why: String,
     },
     /// A connection has failed.
-    #[error("the connection from {from} came to nothing: {why}")]
+    #[error("the connection from {from} failed: {why}")]
     Rejected {
         /// Its address.
         from: SocketAddr,
@@ -106,8 +106,8 @@ pub enum OriginEvent {
     },
     /// There were more connections than may be without a name or a purpose. Reported rarely.
     #[error(
-        "too many connections do not say whose they are, most of them from {from}: {closed} of them were \
-         closed to make room for others"
+        "too many connections are unidentified, most of them from {from}: {closed} were closed to \
+         make room for others"
     )]
     Crowded {
         /// Its origin: an IPv4 address or an IPv6 prefix.
@@ -122,7 +122,7 @@ pub enum OriginEvent {
         name: String,
     },
     /// A replica is rejected.
-    #[error("replica {name} is refused: {why}")]
+    #[error("replica {name} is rejected: {why}")]
     Turned {
         /// Which.
         name: String,
@@ -136,7 +136,7 @@ pub enum OriginEvent {
         paths: Vec<Path>,
     },
     /// The disk is full.
-    #[error("the disk is full: make room, until then writes are refused")]
+    #[error("the disk is full: free space; until then writes are rejected")]
     DiskFull,
     /// The bucket does not answer.
     #[error("{0}: files over 16 kB are refused until it answers")]
@@ -145,7 +145,7 @@ pub enum OriginEvent {
     #[error("the store answers again")]
     StoreBack,
     /// The identity cannot be written.
-    #[error("nobody can join: {why}")]
+    #[error("no replica can join: {why}")]
     Identity {
         /// Why.
         why: String,
@@ -167,7 +167,7 @@ pub enum WriteError {
     #[error(transparent)]
     Refused(#[from] Refused),
     /// The state is not the one that the write was made for.
-    #[error("others have written since, the last state is {0}: look again")]
+    #[error("the state has changed since, the last one is {0}: read it again")]
     Moved(Sequence),
     /// The bucket for bodies does not answer.
     #[error("{0}: repeat the write when the store answers")]
@@ -197,7 +197,7 @@ pub fn create_origin(folder: &FilePath, now: WallTime) -> Result<(), DaemonError
 }
 
 /// The receiver of events.
-type Tell = Box<dyn Fn(OriginEvent) + Send + Sync>;
+type EventSink = Box<dyn Fn(OriginEvent) + Send + Sync>;
 
 /// The data that tasks share.
 pub(super) struct Shared {
@@ -208,7 +208,7 @@ pub(super) struct Shared {
     outlines: Outlines,
     bodies: Bodies,
     background: Options,
-    tell: Tell,
+    tell: EventSink,
     /// The machine has work left.
     work: Notify,
     /// Changes when a replica or the state has advanced.
@@ -231,12 +231,12 @@ impl Shared {
 
     /// The same; none if an earlier call has panicked.
     fn try_with<T>(&self, call: impl FnOnce(&mut Core, Reading) -> T) -> Option<T> {
-        let _falls = OnPanic::new(|| self.fall());
+        let _falls = OnPanic::new(|| self.stop_after_panic());
         let mut core = match self.core.lock() {
             Ok(core) => core,
             Err(poisoned) => {
                 drop(poisoned);
-                self.fall();
+                self.stop_after_panic();
                 return None;
             }
         };
@@ -293,7 +293,7 @@ impl Shared {
     }
 
     /// If a call has panicked, the daemon ends, and all waiting callers get an error.
-    fn fall(&self) {
+    fn stop_after_panic(&self) {
         // The receiver of events may panic as well, which leaves nothing half done.
         if self.core.is_poisoned() {
             lock(&self.core).fail(StoreError::Stopped);
@@ -302,7 +302,7 @@ impl Shared {
     }
 
     /// Asks the connected replicas to get new certificates, if they have to.
-    fn let_renew(&self) {
+    fn request_renewals(&self) {
         let links: Vec<_> = self.with(|core, _| core.links.values().cloned().collect());
         for link in links {
             if lock(&self.identity).is_behind(link.replica) {
@@ -324,7 +324,7 @@ impl Shared {
         };
         // A failed write is retried next time.
         if settled.unwrap_or(false) {
-            self.let_renew();
+            self.request_renewals();
         }
     }
 
@@ -434,14 +434,14 @@ impl OriginDaemon {
     /// The failure of the daemon, if there was one.
     pub async fn stop(mut self) -> Result<(), DaemonError> {
         /// For a disk that never answers.
-        const PATIENCE: Duration = Duration::from_secs(10);
+        const TIMEOUT: Duration = Duration::from_secs(10);
         lock(&self.shared.core).closed = true;
         let done = async {
             while !lock(&self.shared.core).writes.is_empty() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        let _ = tokio::time::timeout(PATIENCE, done).await;
+        let _ = tokio::time::timeout(TIMEOUT, done).await;
         self.shared.stop.send_replace(true);
         let _ = (&mut self.accepting).await;
         let worker = lock(&self.shared.core).close();

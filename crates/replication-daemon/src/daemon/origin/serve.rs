@@ -17,12 +17,12 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::core::{Concerns, Link, wake};
-use super::strangers::{Crowd, Place, Strangers};
+use super::core::{AffectedChannel, Link, wake};
+use super::unidentified::{Place, SlotsExhausted, UnidentifiedConnections};
 use super::{OriginEvent, Shared, bodies, lock};
 use crate::daemon::LinkError;
-use crate::daemon::clock::{today, until};
-use crate::daemon::link::{Incoming, Outgoing, PATIENCE, answer, prepare, soon};
+use crate::daemon::clock::{certificate_time, until};
+use crate::daemon::link::{Incoming, Outgoing, TIMEOUT, answer, prepare, soon};
 use crate::identity::{EnrolError, NotAdmitted, Peer};
 
 /// The maximum number of connections of one replica without a named channel, so that it excludes no other.
@@ -35,7 +35,7 @@ const BATCH: usize = 64 * 1024;
 /// Accepts connections until the daemon ends, and then waits for the open ones to end.
 pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
     let mut tasks = JoinSet::new();
-    let mut strangers = Strangers::default();
+    let mut unidentified = UnidentifiedConnections::default();
     loop {
         tokio::select! {
             () = shared.stopped() => break,
@@ -43,8 +43,8 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
             accepted = listener.accept() => match accepted {
                 Ok((tcp, from)) => {
                     let now = shared.clock.read().local;
-                    let (place, notice, crowd) = strangers.take_in(from.ip(), now);
-                    if let Some(Crowd { from, closed }) = crowd {
+                    let (place, notice, crowd) = unidentified.admit(from.ip(), now);
+                    if let Some(SlotsExhausted { from, closed }) = crowd {
                         (shared.tell)(OriginEvent::Crowded { from, closed });
                     }
                     let shared = Arc::clone(&shared);
@@ -55,7 +55,7 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
                             () = shared.stopped() => Ok(()),
                         };
                         if let Err(why) = served {
-                            let why = told(&why);
+                            let why = error_chain(&why);
                             (shared.tell)(OriginEvent::Rejected { from, why });
                         }
                     });
@@ -70,7 +70,7 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
 }
 
 /// An error and its causes on one line.
-fn told(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
@@ -95,11 +95,11 @@ async fn serve(
     let (renewed, config) = {
         let mut identity = lock(&shared.identity);
         let renewed = identity.renew_if_old(shared.clock.read().wall);
-        (renewed, identity.accept(today(&shared.clock))?)
+        (renewed, identity.accept(certificate_time(&shared.clock))?)
     };
     if let Err(why) = renewed {
         // The current one is valid for months.
-        (shared.tell)(OriginEvent::Identity { why: told(&why) });
+        (shared.tell)(OriginEvent::Identity { why: error_chain(&why) });
     }
     let mut stream = soon(async { Ok(TlsAcceptor::from(config).accept(tcp).await?) }).await?;
     let shown = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
@@ -107,9 +107,9 @@ async fn serve(
     let peer = lock(&shared.identity).admit(shown.as_deref());
     let peer = match peer {
         Ok(peer) => peer,
-        Err(why) => return turn_away(stream, why).await,
+        Err(why) => return reject_peer(stream, why).await,
     };
-    let visitor = Visitor::new(shared, peer, shown, place)?;
+    let visitor = IdentifiedPeer::new(shared, peer, shown, place)?;
     let channel = soon(answer(&mut stream)).await?;
     match (peer, channel) {
         (_, Channel::Enrolment) => enrol(visitor, stream).await,
@@ -131,7 +131,7 @@ async fn serve(
 }
 
 /// Reports the reason to a rejected peer, in answer to its preface. Its other messages are ignored.
-async fn turn_away(
+async fn reject_peer(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     why: NotAdmitted,
 ) -> Result<(), LinkError> {
@@ -145,20 +145,20 @@ async fn turn_away(
         soon(outgoing.flush()).await?;
         outgoing.close().await;
         // Bytes still in flight at the close would reset the connection and lose the answer.
-        let _ = timeout(PATIENCE, copy(&mut read.take(LINGER), &mut sink())).await;
+        let _ = timeout(TIMEOUT, copy(&mut read.take(LINGER), &mut sink())).await;
     }
     Err(why.into())
 }
 
 /// A peer whose identity is known, but not its channel.
-struct Visitor<'a> {
+struct IdentifiedPeer<'a> {
     shared: &'a Arc<Shared>,
     peer: Peer,
     shown: Option<Vec<CertificateDer<'static>>>,
     _place: Place,
 }
 
-impl<'a> Visitor<'a> {
+impl<'a> IdentifiedPeer<'a> {
     /// Takes one of the replica's slots.
     fn new(
         shared: &'a Arc<Shared>,
@@ -170,11 +170,11 @@ impl<'a> Visitor<'a> {
             let mut core = lock(&shared.core);
             let arriving = core.arriving.entry(replica).or_default();
             if *arriving >= ARRIVING {
-                return Err(LinkError::Crowd);
+                return Err(LinkError::SlotsExhausted);
             }
             *arriving += 1;
         }
-        Ok(Visitor { shared, peer, shown, _place: place })
+        Ok(IdentifiedPeer { shared, peer, shown, _place: place })
     }
 
     /// Checks whether it was revoked or replaced since it connected.
@@ -183,7 +183,7 @@ impl<'a> Visitor<'a> {
     }
 }
 
-impl Drop for Visitor<'_> {
+impl Drop for IdentifiedPeer<'_> {
     fn drop(&mut self) {
         if let Peer::Replica(replica) = self.peer {
             let mut core = lock(&self.shared.core);
@@ -199,7 +199,7 @@ impl Drop for Visitor<'_> {
 
 /// The connection on which all others of a session depend.
 async fn control(
-    visitor: Visitor<'_>,
+    visitor: IdentifiedPeer<'_>,
     replica: ReplicaId,
     from: SocketAddr,
     stream: impl AsyncRead + AsyncWrite,
@@ -225,13 +225,13 @@ async fn control(
     shared.progress.send_modify(|count| *count += 1);
     (shared.tell)(OriginEvent::Connected { name: shared.name(replica), from });
     let ended = tokio::select! {
-        ended = hear(shared, &link, &mut incoming) => ended,
-        ended = speak(shared, &link, Outgoing::new(write)) => ended,
+        ended = receive_frames(shared, &link, &mut incoming) => ended,
+        ended = send_frames(shared, &link, Outgoing::new(write)) => ended,
         () = link.until_end() => Err(LinkError::GivenUp),
         () = shared.stopped() => Err(LinkError::GivenUp),
     };
     drop(end);
-    let why = ended.err().map_or_else(|| "it was refused".to_owned(), |why| told(&why));
+    let why = ended.err().map_or_else(|| "it was refused".to_owned(), |why| error_chain(&why));
     (shared.tell)(OriginEvent::Disconnected { name: shared.name(replica), why });
     Ok(())
 }
@@ -248,7 +248,7 @@ impl Drop for End<'_> {
     }
 }
 
-async fn hear(
+async fn receive_frames(
     shared: &Shared,
     link: &Arc<Link>,
     incoming: &mut Incoming<impl AsyncRead + Unpin, ToOrigin>,
@@ -262,7 +262,7 @@ async fn hear(
         if matches!(frame.message, ToOrigin::Hello { .. }) {
             return Err(LinkError::Order);
         }
-        let concerns = Concerns::of(&frame.message);
+        let concerns = AffectedChannel::of(&frame.message);
         let is_ping = matches!(frame.message, ToOrigin::Ping { .. });
         shared.with(|core, now| core.machine.handle_frame(now, link.replica, frame));
         wake(link, concerns);
@@ -274,7 +274,7 @@ async fn hear(
 }
 
 /// Sends all messages, as fast as they are taken. Returns without an error if the last one was a refusal.
-async fn speak(
+async fn send_frames(
     shared: &Shared,
     link: &Arc<Link>,
     mut outgoing: Outgoing<impl AsyncWrite + Unpin>,
@@ -316,7 +316,7 @@ async fn speak(
 
 /// A connection for bodies. It ends with its session.
 async fn attached(
-    visitor: Visitor<'_>,
+    visitor: IdentifiedPeer<'_>,
     replica: ReplicaId,
     channel: Channel,
     stream: impl AsyncRead + AsyncWrite,
@@ -345,8 +345,11 @@ async fn attached(
 }
 
 /// A peer requests a certificate.
-async fn enrol(visitor: Visitor<'_>, stream: impl AsyncRead + AsyncWrite) -> Result<(), LinkError> {
-    let Visitor { shared, peer, shown, .. } = &visitor;
+async fn enrol(
+    visitor: IdentifiedPeer<'_>,
+    stream: impl AsyncRead + AsyncWrite,
+) -> Result<(), LinkError> {
+    let IdentifiedPeer { shared, peer, shown, .. } = &visitor;
     let (read, write) = split(stream);
     let mut incoming = Incoming::<_, ToAuthority>::new(read);
     let mut outgoing = Outgoing::new(write);
@@ -381,9 +384,9 @@ async fn enrol(visitor: Visitor<'_>, stream: impl AsyncRead + AsyncWrite) -> Res
         }
         Err(error) => {
             if let EnrolError::Origin(why) = &error {
-                (shared.tell)(OriginEvent::Identity { why: told(why) });
+                (shared.tell)(OriginEvent::Identity { why: error_chain(why) });
             }
-            FromAuthority::Refused(error.told())
+            FromAuthority::Refused(error.to_peer())
         }
     };
     outgoing.put(&Frame { session: Session::default(), message })?;

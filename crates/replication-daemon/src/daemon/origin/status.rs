@@ -167,7 +167,7 @@ fn status_of(core: &Core, now: Reading, known: Known, to_reach: Option<Sequence>
     let sent = |channel: usize| sent.map_or(0, |sent| sent[channel].load(Ordering::Relaxed));
     let connected = progress.is_some_and(|(_, connected)| connected);
     let report = machine.report(id).map(|(_, report)| report);
-    // Nothing is expected of a replica that was not admitted, or is no longer.
+    // A replica that is not admitted is not waited for.
     let unheard = admitted && progress.is_none();
     let is_known = admitted || progress.is_some();
     let away = machine.away(now, id).filter(|_| is_known);

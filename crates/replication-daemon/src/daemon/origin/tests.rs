@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::daemon::clock::today;
+use crate::daemon::clock::certificate_time;
 use crate::daemon::enrol::dial;
 use crate::daemon::link::{Incoming, Outgoing, soon};
 use crate::daemon::{LinkError, MachineClock, ReplicaDaemon, ReplicaOptions, join};
@@ -68,7 +68,7 @@ impl Site {
         identity: &ReplicaIdentity,
         channel: Channel,
     ) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, LinkError> {
-        let how = identity.connect(today(&self.clock)).unwrap();
+        let how = identity.connect(certificate_time(&self.clock)).unwrap();
         dial(identity.address(), how, channel).await
     }
 
@@ -252,7 +252,7 @@ async fn invalid_congestion_control_is_reported_at_start() {
         options.background = Options::new().congestion_control(name);
         let refused = OriginDaemon::start(options, Arc::new(MachineClock), |_| {}).await;
         let why = refused.unwrap_err().to_string();
-        assert!(why.contains("is not a name of a congestion control"), "{name:?}: {why}");
+        assert!(why.contains("is not the name of a congestion control"), "{name:?}: {why}");
     }
 }
 

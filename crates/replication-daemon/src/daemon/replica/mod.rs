@@ -2,11 +2,11 @@
 
 mod reads;
 mod receive;
+mod retries;
 mod session;
 mod status;
 #[cfg(test)]
 mod tests;
-mod tries;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,8 +35,8 @@ use crate::store::{
 };
 
 pub use self::reads::{Found, Pending, ReadError};
+pub(crate) use self::retries::Retries;
 pub use self::status::{OutageStatus, ReplicaStatus};
-pub(crate) use self::tries::Tries;
 
 /// The options of a replica daemon.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ pub enum ReplicaEvent {
     #[error("connected to the origin")]
     Connected,
     /// There is no connection.
-    #[error("no connection to the origin, next try in {}.{:03} s: {why}",
+    #[error("no connection to the origin, next attempt in {}.{:03} s: {why}",
         again.as_secs(), again.subsec_millis())]
     Disconnected {
         /// Why.
@@ -72,27 +72,27 @@ pub enum ReplicaEvent {
         again: Duration,
     },
     /// The origin rejects it.
-    #[error("the origin refuses this replica: {0}")]
+    #[error("the origin rejects this replica: {0}")]
     Refused(Refusal),
     /// The clocks are further apart than allowed.
     #[error(
-        "the wall clocks of origin and replica are over {} ms apart: set them, until then staleness \
-         is counted by echoes",
+        "the wall clocks of origin and replica are over {} ms apart: synchronize them; until then \
+         staleness is measured by round trips",
         .0.least.unsigned_abs().min(.0.most.unsigned_abs()) / 1_000_000
     )]
     SkewExceeded(Skew),
     /// The disk is full.
-    #[error("the disk is full: make room, until then reads of newer state wait")]
+    #[error("the disk is full: free space; until then reads of newer state wait")]
     DiskFull,
     /// The origin has lost a body that is read here.
     #[error("the origin has lost the body of `{0}`, so it cannot be read: publish it there again")]
     Lost(Path),
     /// No new certificate could be requested.
-    #[error("the certificate is to be renewed, and could not be: {0}")]
+    #[error("the certificate could not be renewed: {0}")]
     NotRenewed(String),
 }
 
-type Tell = Box<dyn Fn(ReplicaEvent) + Send + Sync>;
+type EventSink = Box<dyn Fn(ReplicaEvent) + Send + Sync>;
 
 /// The data that tasks share.
 struct Shared {
@@ -102,7 +102,7 @@ struct Shared {
     library: Library,
     outlines: Outlines,
     bodies: Bodies,
-    tell: Tell,
+    tell: EventSink,
     /// Bytes of bodies received, on demand and speculative.
     received: [AtomicU64; 2],
     /// Bytes of bodies that have arrived in part.
@@ -243,7 +243,7 @@ impl Shared {
 
     /// The same; none if an earlier call has panicked.
     fn try_with<T>(&self, call: impl FnOnce(&mut Core, Reading) -> T) -> Option<T> {
-        let _falls = OnPanic::new(|| self.fall());
+        let _falls = OnPanic::new(|| self.stop_after_panic());
         let mut core = self.machine()?;
         // Read under the lock, so that time does not go back between two calls.
         let now = self.clock.read();
@@ -285,14 +285,14 @@ impl Shared {
             Ok(core) => Some(core),
             Err(poisoned) => {
                 drop(poisoned);
-                self.fall();
+                self.stop_after_panic();
                 None
             }
         }
     }
 
     /// If a call has panicked, the daemon ends, and all waiting callers get an error.
-    fn fall(&self) {
+    fn stop_after_panic(&self) {
         // The receiver of events may panic as well, which leaves nothing half done.
         if self.core.is_poisoned() {
             lock(&self.core).fail(StoreError::Stopped);
@@ -312,7 +312,7 @@ impl Shared {
                 () = until(&*self.clock, at) => {
                     let heard = LocalTime::from_nanos(self.heard.load(Ordering::Relaxed));
                     let kept = self.try_with(|core, now| {
-                        core.machine.handle_heard(heard);
+                        core.machine.handle_received_bytes(heard);
                         if core.machine.poll_timeout().is_some_and(|at| at <= now.local) {
                             core.machine.handle_timeout(now);
                         }

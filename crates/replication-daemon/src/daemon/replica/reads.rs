@@ -14,7 +14,7 @@ use lull_replication::wire::{Outline, PIECE};
 use thiserror::Error;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
-use super::tries::Tries;
+use super::retries::Retries;
 use super::{ReplicaHandle, Shared};
 use crate::daemon::look;
 use crate::store::{Library, StoreError};
@@ -27,13 +27,13 @@ pub enum ReadError {
     Waits(Why),
     /// The body was evicted each time before it was read, until the caller's patience ended: the quota is too
     /// small for the data that are read.
-    #[error("the body is given up as fast as it is fetched: raise the quota")]
+    #[error("the body is evicted as fast as it is fetched: raise the quota")]
     Evicted,
     /// The origin has lost the body.
     #[error("the origin has lost the body: publish it there again")]
     Lost,
     /// The machine was out of descriptors or memory until the caller's patience ended.
-    #[error("this machine has no descriptors or no memory left for it: try again")]
+    #[error("this machine has no free descriptors or memory for it: try again")]
     Scarce,
     /// The daemon ends.
     #[error("the replica has stopped")]
@@ -43,13 +43,15 @@ pub enum ReadError {
 fn waits(why: Why) -> &'static str {
     match why {
         Why::Stale => {
-            "the origin was not heard for too long to answer: try again, or ask another replica"
+            "the lease has expired, because the origin sent no message: try again, or ask another \
+             replica"
         }
-        Why::Applying => "newer state is on its way to the disk: try again",
+        Why::Applying => "newer state is being written to the disk: try again",
         Why::Behind => {
-            "this session has seen newer state than is here: try again, or go back to where it was"
+            "this session has seen newer state than this replica has: try again, or return to the \
+             previous replica"
         }
-        Why::Invalid => "the body is on its way from the origin: try again",
+        Why::Invalid => "the body is being fetched from the origin: try again",
         Why::Order => "an earlier read waits: try again",
     }
 }
@@ -185,7 +187,7 @@ impl Found {
     }
 
     /// From now on its body may be discarded like any other.
-    pub(crate) fn let_go(&mut self) {
+    pub(crate) fn release_hold(&mut self) {
         self.pinned = None;
     }
 
@@ -196,7 +198,7 @@ impl Found {
     /// If the disk fails.
     pub async fn piece(&self, number: u32) -> Result<Option<Buffer>, ReadError> {
         /// The time to wait for a resource that the machine is out of.
-        const PATIENCE: Duration = Duration::from_secs(10);
+        const TIMEOUT: Duration = Duration::from_secs(10);
         let outline = match &self.body {
             Opened::Whole(bytes) if number == 0 => return Ok(Some(bytes.clone())),
             Opened::Whole(_) => return Ok(None),
@@ -207,7 +209,7 @@ impl Found {
             let piece = library.piece(&content.digest, content.size, number)?;
             Ok::<_, StoreError>(piece.filter(|piece| outline.has(number, piece)))
         };
-        let read = look(&self.shared.library, Some(PATIENCE), read).await;
+        let read = look(&self.shared.library, Some(TIMEOUT), read).await;
         let failed = |error: StoreError| {
             if error.is_passing() { ReadError::Scarce } else { ReadError::Stopped }
         };
@@ -347,9 +349,9 @@ impl ReplicaHandle {
     ) -> Result<(Sequence, Option<Found>), ReadError> {
         // A body may be evicted between the answer and its first byte. That repeats only if the quota holds
         // less than is read at once.
-        let mut tries = Tries::new(patience);
-        while tries.next().await {
-            let left = tries.left();
+        let mut retries = Retries::new(patience);
+        while retries.next().await {
+            let left = retries.left();
             let answer = self.read(request.clone(), left).await?;
             let version = match answer.outcome {
                 Outcome::Object(version) => version,

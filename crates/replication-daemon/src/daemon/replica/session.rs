@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::{ReplicaEvent, Shared, lock, receive};
 use crate::daemon::LinkError;
-use crate::daemon::clock::today;
+use crate::daemon::clock::certificate_time;
 use crate::daemon::enrol::{dial_through, renew};
 use crate::daemon::link::{Incoming, Outgoing};
 use crate::daemon::observed::{Observed, Way};
@@ -21,14 +21,14 @@ use crate::identity::ReplicaIdentity;
 /// The delay between the first two attempts; doubled after each failure.
 const FIRST: Duration = Duration::from_millis(100);
 /// Longest pause between attempts.
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// The delay before a certificate that the origin wants renewed is requested; doubled after each failure. All
 /// connected replicas are notified at the same moment, and the origin has few places for requests.
 const FIRST_RENEWAL: Duration = Duration::from_secs(2);
 /// Longest pause between such attempts.
-const LONGEST_RENEWAL: Duration = Duration::from_mins(5);
+const MAX_RENEWAL: Duration = Duration::from_mins(5);
 /// How often the age of the certificate is checked: the wall clock may be set, and the machine may sleep.
-const LOOK: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The maximum batch on the control channel.
 const BATCH: usize = 64 * 1024;
 
@@ -54,13 +54,13 @@ pub(super) async fn keep_connected(shared: &Arc<Shared>) {
         }
         let again = spread(pause, shared);
         if let Err(why) = ended {
-            (shared.tell)(ReplicaEvent::Disconnected { why: told(&why), again });
+            (shared.tell)(ReplicaEvent::Disconnected { why: error_chain(&why), again });
         }
         tokio::select! {
             () = tokio::time::sleep(again) => {}
             () = shared.stopped() => return,
         }
-        pause = (2 * pause).min(LONGEST);
+        pause = (2 * pause).min(MAX_PAUSE);
     }
 }
 
@@ -74,7 +74,7 @@ fn spread(pause: Duration, shared: &Shared) -> Duration {
     pause / 2 + pause.mul_f64(share as f64 / 131_072.0)
 }
 
-fn told(error: &LinkError) -> String {
+fn error_chain(error: &LinkError) -> String {
     match error {
         LinkError::Io(io) => io.to_string(),
         other => other.to_string(),
@@ -96,8 +96,8 @@ async fn session(shared: &Arc<Shared>) -> Result<(), LinkError> {
     });
     let (read, write) = split(stream);
     tokio::select! {
-        ended = hear(shared, Incoming::new(read)) => ended,
-        ended = speak(shared, Outgoing::new(write)) => ended,
+        ended = receive_frames(shared, Incoming::new(read)) => ended,
+        ended = send_frames(shared, Outgoing::new(write)) => ended,
         ended = bodies(shared) => ended,
         ended = renew_when_asked(shared) => ended,
     }
@@ -111,7 +111,7 @@ async fn connect<F: Fn() + Unpin>(
 ) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<F>, LinkError> {
     let (address, how) = {
         let identity = lock(&shared.identity);
-        (identity.address().to_owned(), identity.connect(today(&shared.clock))?)
+        (identity.address().to_owned(), identity.connect(certificate_time(&shared.clock))?)
     };
     let tell = move |_: &TcpStream, way| {
         if way == Way::In {
@@ -142,7 +142,7 @@ async fn renew_when_asked(shared: &Arc<Shared>) -> Result<(), LinkError> {
         if asked || is_old(shared) {
             break;
         }
-        let _ = timeout(LOOK, shared.renewal.notified()).await;
+        let _ = timeout(CHECK_INTERVAL, shared.renewal.notified()).await;
     }
     let mut pause = FIRST_RENEWAL;
     loop {
@@ -151,7 +151,7 @@ async fn renew_when_asked(shared: &Arc<Shared>) -> Result<(), LinkError> {
             Ok(()) => return Err(LinkError::GivenUp),
             Err(why) => (shared.tell)(ReplicaEvent::NotRenewed(why.to_string())),
         }
-        pause = (2 * pause).min(LONGEST_RENEWAL);
+        pause = (2 * pause).min(MAX_RENEWAL);
     }
 }
 
@@ -164,7 +164,7 @@ async fn get_certificate(shared: &Arc<Shared>) -> Result<(), crate::daemon::Daem
     Ok(())
 }
 
-async fn hear(
+async fn receive_frames(
     shared: &Shared,
     mut incoming: Incoming<impl AsyncRead + Unpin, ToReplica>,
 ) -> Result<(), LinkError> {
@@ -175,7 +175,7 @@ async fn hear(
 }
 
 /// Sends all messages, until the machine closes the connection.
-async fn speak(
+async fn send_frames(
     shared: &Shared,
     mut outgoing: Outgoing<impl AsyncWrite + Unpin>,
 ) -> Result<(), LinkError> {

@@ -46,7 +46,7 @@ pub struct ReplicaStatus {
     pub valid_bytes: u64,
     /// Bodies of received commits that are not applied so far.
     pub buffered_bodies: u64,
-    /// Those that are here.
+    /// The part of these that is stored here.
     pub buffered_valid_bodies: u64,
     /// The bytes of all of these bodies.
     pub buffered_bytes: u64,

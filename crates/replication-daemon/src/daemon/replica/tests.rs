@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use lull_replication::merkle::leaf_of;
 use lull_replication::origin::{Put, Strategy, Transaction};
-use lull_replication::path::LONGEST_PATH;
+use lull_replication::path::MAX_PATH_BYTES;
 use lull_replication::replica::{Request, What};
 use lull_replication::types::Metadata;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
@@ -134,7 +134,7 @@ async fn new_replica_gets_a_leaf_longer_than_a_message() {
     let options = OriginOptions::new(theirs, "127.0.0.1:0");
     let origin = OriginDaemon::start(options, Arc::clone(&clock), |_| {}).await.unwrap();
     let handle = origin.handle();
-    let paths = paths_of_one_leaf(10, LONGEST_PATH);
+    let paths = paths_of_one_leaf(10, MAX_PATH_BYTES);
     let change = |path: &Path| {
         let mut stager = handle.bodies().stage();
         stager.write(path.as_bytes()).unwrap().unwrap();

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use lull_cc::Bytes;
 use lull_replication::path::Path;
-use lull_replication::types::{Content, Digest, LARGEST_BODY};
+use lull_replication::types::{Content, Digest, MAX_BODY_BYTES};
 
 use super::{ClientError, Published, Publishing};
 use crate::http::origin::Entry;
@@ -124,7 +124,7 @@ pub(super) fn scan(
 fn of_walk(error: walkdir::Error, root: &FilePath) -> ClientError {
     let path = error.path().unwrap_or(root).to_owned();
     let source = error.into_io_error();
-    let source = source.unwrap_or_else(|| io::Error::other("links lead in a circle"));
+    let source = source.unwrap_or_else(|| io::Error::other("the links form a loop"));
     ClientError::File { path, source }
 }
 
@@ -156,7 +156,7 @@ fn local(
     } else {
         return Err(ClientError::Kind(file.to_owned()));
     };
-    if content.size > LARGEST_BODY.0 {
+    if content.size > MAX_BODY_BYTES.0 {
         return Err(ClientError::Large(file.to_owned()));
     }
     Ok(Some((path, Local { file: file.to_owned(), content })))

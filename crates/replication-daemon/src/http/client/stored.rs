@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use super::{Client, ClientError, Published};
-use crate::http::origin::{Done, LONGEST_ORDER, Order};
+use crate::http::origin::{Done, MAX_ORDER_BYTES, Order};
 use crate::http::transaction::{Head, What};
 
 /// Bodies in one question: each takes 64 digits, two quotes and a comma.
-const AT_A_TIME: usize = LONGEST_ORDER / 80;
+const AT_A_TIME: usize = MAX_ORDER_BYTES / 80;
 
 impl Client {
     /// Bodies that the origin has are not sent to it.

@@ -33,8 +33,8 @@ async fn stalled_upload_is_cancelled_without_traces() {
     let at = listener.local_addr().unwrap();
     let token = Some(blake3::hash(b"secret"));
     let stalled = Some(STALLED);
-    let face = OriginFace { origin: daemon.handle(), address: None, token, stalled };
-    let serving = Serving::open(Listener::tcp(listener), Arc::new(face));
+    let service = OriginHttp { origin: daemon.handle(), address: None, token, stalled };
+    let serving = Serving::open(Listener::tcp(listener), Arc::new(service));
     let begin = async |path: &str| {
         let mut client = TcpStream::connect(at).await.unwrap();
         let head = format!(

@@ -12,7 +12,7 @@ use lull_replication::types::{Kind, Sequence, Version};
 use crate::daemon::{ReadError, ReplicaHandle};
 
 /// Links that are followed for one URL, as in Linux (path_resolution(7)).
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// The target of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub(super) async fn resolve(
                 links += 1;
                 folder.pop();
                 match walk.target(&path, version).await? {
-                    Some(target) if links <= MOST_LINKS && !target.starts_with(b"/") => {
+                    Some(target) if links <= MAX_LINKS && !target.starts_with(b"/") => {
                         parts(&target).rev().for_each(|part| rest.push_front(part));
                     }
                     _ => break None,

@@ -28,10 +28,10 @@ async fn unanswerable_read_is_redirected_once() {
     let folder = tempfile::tempdir().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
     let (origin, daemon) = origin_and_replica(folder.path(), "paris", &clock).await;
-    let face = |blocked| ReplicaFace { replica: daemon.handle(), blocked, shows: Shows::Both };
+    let service = |blocked| ReplicaHttp { replica: daemon.handle(), blocked, shows: Shows::Both };
     let patience = Duration::from_secs(1);
-    let errs = face(Blocked::Error(patience));
-    let sends = face(Blocked::Redirect(patience, Uri::from_static("http://other:1")));
+    let errs = service(Blocked::Error(patience));
+    let sends = service(Blocked::Redirect(patience, Uri::from_static("http://other:1")));
     let (uri, sent) = (Uri::from_static("/a"), Uri::from_static("/a?lull-session=it"));
     for (error, can_elsewhere) in [
         (ReadError::Waits(Why::Invalid), true),
@@ -85,8 +85,8 @@ async fn age_counts_from_the_read_despite_a_slow_body() {
         }
     };
     timeout(LIMIT, heard).await.expect("a heartbeat");
-    let face = ReplicaFace { replica, blocked: Blocked::Wait, shows: Shows::Both };
-    let response = face.found(found.expect("it is there"), &path, &Request::new(()));
+    let service = ReplicaHttp { replica, blocked: Blocked::Wait, shows: Shows::Both };
+    let response = service.found(found.expect("it is there"), &path, &Request::new(()));
     let age = response.headers()[header::AGE].to_str().unwrap();
     assert!(age.parse::<u64>().unwrap() >= 5, "{age} s");
     daemon.stop().await.unwrap();
@@ -127,7 +127,8 @@ fn session_token_comes_by_header_cookie_or_query() {
     let (ours, theirs) = (ring(1), ring(2));
     let token = |at| ours.issue(Sequence(at));
     let foreign = theirs.issue(Sequence(9));
-    let seen = |at, kept, anew| Ok(Seen { at: Sequence(at), kept: Sequence(kept), anew });
+    let seen =
+        |at, kept, is_reissued| Ok(Seen { at: Sequence(at), kept: Sequence(kept), is_reissued });
     for (header, cookie, query, expected) in [
         (None, None, None, seen(0, 0, false)),
         (Some(token(3)), None, None, seen(3, 3, false)),
@@ -164,11 +165,11 @@ fn cookie_of_an_old_key_is_reissued() {
     let token = Keyring::new(key(1), None).issue(Sequence(4));
     let request = Request::builder().header(header::COOKIE, format!("{COOKIE}={token}"));
     let request = request.body(()).expect("a request");
-    for (ring, anew) in
+    for (ring, is_reissued) in
         [(Keyring::new(key(1), Some(key(2))), false), (Keyring::new(key(2), Some(key(1))), true)]
     {
         let (at, kept) = (Sequence(4), Sequence(4));
-        assert_eq!(Seen::of(&request, &ring), Ok(Seen { at, kept, anew }));
+        assert_eq!(Seen::of(&request, &ring), Ok(Seen { at, kept, is_reissued }));
     }
 }
 

@@ -397,9 +397,9 @@ fn root_of(error: &dyn core::error::Error) -> String {
 
 /// The text on one line of bounded length.
 fn one_line(text: &str) -> String {
-    const LONGEST: usize = 200;
+    const MAX_FRAME_BYTES: usize = 200;
     let words: Vec<_> = text.split_whitespace().collect();
-    words.join(" ").chars().take(LONGEST).collect()
+    words.join(" ").chars().take(MAX_FRAME_BYTES).collect()
 }
 
 #[cfg(test)]

@@ -145,7 +145,7 @@ pub(super) struct Backoff {
 }
 
 const FIRST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(5);
+const MAX_FRAME_BYTES: Duration = Duration::from_secs(5);
 
 impl Backoff {
     pub(super) fn new(seed: u64) -> Self {
@@ -160,7 +160,7 @@ impl Backoff {
         let share = (mixed >> 32) as u32;
         let half = self.next / 2;
         let pause = half + half.mul_f64(f64::from(share) / f64::from(u32::MAX));
-        self.next = (self.next * 2).min(LONGEST);
+        self.next = (self.next * 2).min(MAX_FRAME_BYTES);
         pause
     }
 }
@@ -170,12 +170,12 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    const PATIENCE: Patience =
+    const TIMEOUT: Patience =
         Patience { outage: Duration::from_secs(10), probe: Duration::from_secs(1) };
 
     #[test]
     fn bucket_is_away_after_failures_for_its_patience() {
-        let outage = Outage::new(PATIENCE);
+        let outage = Outage::new(TIMEOUT);
         let told = Arc::new(Mutex::new(Vec::new()));
         let telling = Arc::clone(&told);
         outage.follow(Box::new(move |change| telling.lock().unwrap().push(change)));
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn bucket_that_is_away_is_probed_once_per_interval() {
-        let outage = Outage::new(PATIENCE);
+        let outage = Outage::new(TIMEOUT);
         let begin = Instant::now();
         outage.give_up(begin, "gone");
         let admitted = (1..=50)
@@ -218,7 +218,7 @@ mod tests {
         let mut length = FIRST;
         for pause in one {
             assert!((length / 2..=length).contains(&pause), "{pause:?} of {length:?}");
-            length = (length * 2).min(LONGEST);
+            length = (length * 2).min(MAX_FRAME_BYTES);
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio::runtime::Handle as Runtime;
 use tokio::task::block_in_place;
 
 use crate::daemon::{Clock, MachineClock, OriginDaemon, OriginOptions, create_origin};
-use crate::watch::commit::MOST_BYTES;
+use crate::watch::commit::MAX_BYTES;
 use crate::watch::events::Events;
 use crate::watch::index::Index;
 use crate::watch::plan::Plan;
@@ -89,7 +89,7 @@ impl Bench {
 
     /// Handles the events so far, as one batch.
     fn batch(&mut self) {
-        assert!(self.watcher.hear().is_ok());
+        assert!(self.watcher.read_events().is_ok());
         let now = MachineClock.read().local;
         for happened in self.watcher.heard.drain(..) {
             self.watcher.plan.handle(now, happened);
@@ -199,7 +199,7 @@ async fn endlessly_renamed_folder_blocks_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_changes_outside_a_rename_are_split() {
-    let half = vec![1; MOST_BYTES as usize / 2 + 1];
+    let half = vec![1; MAX_BYTES as usize / 2 + 1];
     let mut other = half.clone();
     other[0] = 2;
     let mut bench = Bench::new(&[("d/a", b"a"), ("d/b", b"b")]).await;

@@ -11,8 +11,8 @@ use lull_replication::origin::Put;
 use lull_replication::replica::Config;
 use lull_replication::token::TokenError;
 use lull_replication::types::{Content, Metadata, Sequence};
-use lull_replication_daemon::daemon::{BentClock, DaemonError, OriginEvent, ReplicaEvent, join};
-use lull_replication_daemon::http::{Blocked, ReplicaFace, Serving};
+use lull_replication_daemon::daemon::{DaemonError, OriginEvent, ReplicaEvent, SkewedClock, join};
+use lull_replication_daemon::http::{Blocked, ReplicaHttp, Serving};
 use lull_replication_daemon::store::StoreError;
 
 use super::sessions::{get, header};
@@ -30,7 +30,7 @@ fn failed_renewal_is_retried_until_it_succeeds() {
         fs::create_dir(&in_the_way).expect("a folder");
         site.told(0, |event| matches!(event, ReplicaEvent::NotRenewed(_))).await;
         let finished = site.origin().finish_rotation().unwrap_err().to_string();
-        assert!(finished.starts_with("replica-0 would be shut out"), "{finished}");
+        assert!(finished.starts_with("replica-0 would be rejected afterwards"), "{finished}");
         fs::remove_dir(in_the_way).expect("it is empty");
         patient("it has a new certificate", || site.origin().finish_rotation().is_ok()).await;
         site.stop().await;
@@ -47,7 +47,7 @@ fn certificates_are_renewed_at_runtime() {
             fs::write(&file, [(days * DAY).to_le_bytes(), [0; 8]].concat()).expect("a file");
         };
         set(0);
-        let clock = BentClock::open(&file).expect("a clock");
+        let clock = SkewedClock::open(&file).expect("a clock");
         let mut site = Site::on(Arc::new(clock), 1, Config::default()).await;
         let sequence = site.write(&[("a", Some(b"one"))]).await;
         site.reach(sequence).await;
@@ -141,7 +141,7 @@ async fn rotate(site: &Site) {
 async fn door(site: &Site, replica: usize) -> (Serving, SocketAddr) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    (ReplicaFace::open(listener, site.replica(replica).clone(), Blocked::Wait), address)
+    (ReplicaHttp::open(listener, site.replica(replica).clone(), Blocked::Wait), address)
 }
 
 /// The seen positions returned for this cookie, in a cookie and in a header.
@@ -289,12 +289,12 @@ fn silent_connections_block_no_replica() {
         site.crash_replica(0);
         let address = site.ticket("other").address;
         let connect = |_| TcpStream::connect(&address).expect("the origin listens");
-        let strangers: Vec<_> = (0..100).map(connect).collect();
+        let unidentified: Vec<_> = (0..100).map(connect).collect();
         site.told_origin(|event| matches!(event, OriginEvent::Crowded { .. })).await;
         site.start_replica(0).await;
         patient("it is connected", || site.replica(0).status().connected).await;
         // The latest ones have not even reached their timeout.
-        let open = strangers.iter().filter(|stream| is_open(stream)).count();
+        let open = unidentified.iter().filter(|stream| is_open(stream)).count();
         assert!((32..=64).contains(&open), "{open} are open");
         site.stop().await;
     });

@@ -9,7 +9,7 @@ use lull_replication::origin::{Put, Transaction};
 use lull_replication::types::{Digest, Metadata, Mode, Sequence};
 use lull_replication::wire::PIECE;
 use lull_replication_daemon::daemon::ReplicaEvent;
-use lull_replication_daemon::http::{Blocked, OriginFace, ReplicaFace};
+use lull_replication_daemon::http::{Blocked, OriginHttp, ReplicaHttp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -66,7 +66,7 @@ fn request_without_a_body_does_not_wait_for_one() {
         let sequence = site.write(&[("a", Some(&large))]).await;
         site.reach(sequence).await;
         let (listener, address) = listen().await;
-        let face = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
+        let face = ReplicaHttp::open(listener, site.replica(0).clone(), Blocked::Wait);
         let tag = format!("\"{}\"", Digest::of(&large));
         // Ranges are for GET.
         for headers in ["", "Range: bytes=0-9\r\n", "Range: bytes=999999-\r\n"] {
@@ -98,7 +98,7 @@ fn if_range_part_belongs_to_the_version_of_the_client() {
         let sequence = site.write(&[("a", Some(&old))]).await;
         site.reach(sequence).await;
         let (listener, address) = listen().await;
-        let face = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
+        let face = ReplicaHttp::open(listener, site.replica(0).clone(), Blocked::Wait);
         let tag = |of: &[u8]| format!("\"{}\"", Digest::of(of));
         let get = async |place: &str, headers: &str| ask(address, "GET", place, headers, b"").await;
         for (round, current) in [&old, &new].into_iter().enumerate() {
@@ -140,7 +140,7 @@ fn range_beyond_the_end_is_answered_with_the_size() {
         let sequence = site.write(&[("a", Some(&body(1, 10))), ("empty", Some(b""))]).await;
         site.reach(sequence).await;
         let (listener, address) = listen().await;
-        let face = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
+        let face = ReplicaHttp::open(listener, site.replica(0).clone(), Blocked::Wait);
         for (place, range, expected) in [
             ("/a", "bytes=9-", (206, "bytes 9-9/10", 1)),
             ("/a", "bytes=0-99", (206, "bytes 0-9/10", 10)),
@@ -172,7 +172,7 @@ fn age_grows_without_the_origin_and_drops_on_return() {
         let sequence = site.write(&[("a", Some(b"1"))]).await;
         site.reach(sequence).await;
         let (listener, address) = listen().await;
-        let face = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
+        let face = ReplicaHttp::open(listener, site.replica(0).clone(), Blocked::Wait);
         let age = async || {
             let answer = ask(address, "GET", "/a", "", b"").await;
             assert_eq!((answer.0, &answer.2[..]), (200, &b"1"[..]));
@@ -213,9 +213,9 @@ fn status_can_be_hidden_from_readers() {
             (listen().await, listen().await, listen().await);
         let replica = || site.replica(0).clone();
         let faces = [
-            ReplicaFace::open(first, replica(), Blocked::Wait),
-            ReplicaFace::open_objects(second, replica(), Blocked::Wait),
-            ReplicaFace::open_figures(third, replica()),
+            ReplicaHttp::open(first, replica(), Blocked::Wait),
+            ReplicaHttp::open_objects(second, replica(), Blocked::Wait),
+            ReplicaHttp::open_figures(third, replica()),
         ];
         for (place, expected) in [
             ("/a", [200, 200, 404]),
@@ -242,7 +242,7 @@ fn origin_token_allows_only_writes() {
         let mut site = Site::new(1).await;
         site.write(&[("a", Some(b"1"))]).await;
         let (listener, address) = listen().await;
-        let face = OriginFace::open(listener, site.origin().clone(), None, "secret");
+        let face = OriginHttp::open(listener, site.origin().clone(), None, "secret");
         let bearer = "Authorization: Bearer secret\r\n";
         let order = br#"{"revoke":{"name":"replica-0","=":""}}"#;
         for (place, body) in [
@@ -272,7 +272,7 @@ fn origin_page_accepts_the_token_as_a_password() {
     runtime().block_on(async {
         let site = Site::new(0).await;
         let (listener, address) = listen().await;
-        let face = OriginFace::open(listener, site.origin().clone(), None, "sec:ret");
+        let face = OriginHttp::open(listener, site.origin().clone(), None, "sec:ret");
         let asked = ask(address, "GET", "/.lull/", "", b"").await;
         assert_eq!((asked.0, asked.header("www-authenticate").is_some()), (401, true));
         assert!(asked.header("www-authenticate").is_some_and(|ask| ask.starts_with("Basic ")));
@@ -303,7 +303,7 @@ fn rejected_upload_gets_its_reason() {
     runtime().block_on(async {
         let site = Site::new(0).await;
         let (listener, address) = listen().await;
-        let face = OriginFace::open(listener, site.origin().clone(), None, "secret");
+        let face = OriginHttp::open(listener, site.origin().clone(), None, "secret");
         let bearer = "Authorization: Bearer secret\r\n";
         // More than the kernel buffers before it is read.
         let large = body(1, 30_000_000);
@@ -336,7 +336,7 @@ fn put_keeps_the_mode_and_returns_a_session_token() {
         let sequence = site.origin().write(Transaction { changes }).await.expect("written");
         site.reach(sequence).await;
         let (listener, address) = listen().await;
-        let face = OriginFace::open(listener, site.origin().clone(), None, "secret");
+        let face = OriginHttp::open(listener, site.origin().clone(), None, "secret");
         let bearer = "Authorization: Bearer secret\r\n";
         // A part would replace the whole.
         let part = format!("{bearer}Content-Range: bytes 10-13/14\r\n");
@@ -368,7 +368,7 @@ fn conditional_write_succeeds_only_if_its_condition_holds() {
     runtime().block_on(async {
         let site = Site::new(1).await;
         let (listener, address) = listen().await;
-        let face = OriginFace::open(listener, site.origin().clone(), None, "secret");
+        let face = OriginHttp::open(listener, site.origin().clone(), None, "secret");
         let write = async |method: &str, condition: &str, body: &[u8]| {
             let headers = format!("Authorization: Bearer secret\r\n{condition}\r\n");
             ask(address, method, "/a", &headers, body).await
@@ -420,7 +420,7 @@ fn conditional_write_succeeds_only_if_its_condition_holds() {
         // With the tag from a replica.
         site.reach(Sequence(3)).await;
         let (listener, replica) = listen().await;
-        let door = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
+        let door = ReplicaHttp::open(listener, site.replica(0).clone(), Blocked::Wait);
         let read = ask(replica, "GET", "/a", "", b"").await;
         let current = format!("If-Match: {}\r\n", read.header("etag").expect("a tag"));
         for (headers, status) in [
@@ -454,7 +454,7 @@ fn client_that_leaves_during_a_refetch_leaves_no_read() {
         let sequence = site.write(&[("a", Some(&body(1, size))), ("b", Some(b"small"))]).await;
         site.reach(sequence).await;
         let (listener, address) = listen().await;
-        let face = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
+        let face = ReplicaHttp::open(listener, site.replica(0).clone(), Blocked::Wait);
         let whole = ask(address, "GET", "/a", "", b"").await;
         assert_eq!(whole.2.len(), size);
         // Its second half becomes corrupt, and no other copy is reachable.

@@ -227,7 +227,7 @@ fn authority_is_replaced_while_replicas_run() {
         site.told(0, |event| matches!(event, ReplicaEvent::Disconnected { .. })).await;
         patient("it is back", || site.replica(0).status().connected).await;
         let finished = site.origin().finish_rotation().unwrap_err().to_string();
-        assert!(finished.starts_with("replica-1 would be shut out"), "{finished}");
+        assert!(finished.starts_with("replica-1 would be rejected afterwards"), "{finished}");
         site.start_replica(1).await;
         patient("all have a new certificate", || site.origin().finish_rotation().is_ok()).await;
         // The origin shows the new one from now on, and both drop the old one.

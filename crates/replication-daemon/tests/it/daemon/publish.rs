@@ -7,7 +7,7 @@ use std::time::Duration;
 use lull_replication::origin::{Put, Transaction};
 use lull_replication::types::{Metadata, Sequence};
 use lull_replication_daemon::daemon::{OriginEvent, WriteError};
-use lull_replication_daemon::http::OriginFace;
+use lull_replication_daemon::http::OriginHttp;
 use lull_replication_daemon::http::client::{Client, ClientError};
 use lull_replication_daemon::watch::{WatchOptions, Watched};
 use tempfile::TempDir;
@@ -21,7 +21,7 @@ fn own(site: &Site) -> PathBuf {
 
 /// The socket for orders.
 fn face(site: &Site) -> lull_replication_daemon::http::Serving {
-    OriginFace::open_local(&own(site), site.origin().clone(), None).expect("a socket")
+    OriginHttp::open_local(&own(site), site.origin().clone(), None).expect("a socket")
 }
 
 /// A folder with these files.

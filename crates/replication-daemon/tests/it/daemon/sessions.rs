@@ -2,7 +2,7 @@
 
 use lull_replication::token::{Keyring, TokenKey};
 use lull_replication::types::Sequence;
-use lull_replication_daemon::http::{Blocked, ReplicaFace};
+use lull_replication_daemon::http::{Blocked, ReplicaHttp};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -43,11 +43,11 @@ fn redirected_browser_does_not_regress_on_return() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let second = listener.local_addr().expect("an address");
         let replica = site.replica(0).clone();
-        let other = ReplicaFace::open(listener, replica.clone(), Blocked::Error(soon));
+        let other = ReplicaHttp::open(listener, replica.clone(), Blocked::Error(soon));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let first = listener.local_addr().expect("an address");
         let onward = format!("http://{second}").parse().expect("a URI");
-        let face = ReplicaFace::open(listener, replica, Blocked::Redirect(soon, onward));
+        let face = ReplicaHttp::open(listener, replica, Blocked::Redirect(soon, onward));
         let token = site.replica(0).tokens().issue(sequence.next());
         let head = get(first, "/page?a=b", Some(&token)).await;
         assert_eq!(status(&head), "307", "{head}");
@@ -83,7 +83,7 @@ fn mutual_redirects_end_with_the_reason() {
             .map(|(number, listener)| {
                 let other = format!("http://{}", addresses[1 - number]).parse().expect("a URI");
                 let blocked = Blocked::Redirect(soon, other);
-                ReplicaFace::open(listener, site.replica(number).clone(), blocked)
+                ReplicaHttp::open(listener, site.replica(number).clone(), blocked)
             })
             .collect();
         // Behind at both, with and without a seen state.
@@ -113,7 +113,7 @@ fn cookie_of_another_origin_is_replaced() {
         site.reach(sequence).await;
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let face = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
+        let face = ReplicaHttp::open(listener, site.replica(0).clone(), Blocked::Wait);
         let foreign = Keyring::new(TokenKey::new([7; 32]), None).issue(Sequence(70));
         let head = get(address, "/page", Some(&foreign)).await;
         assert_eq!(status(&head), "200", "{head}");

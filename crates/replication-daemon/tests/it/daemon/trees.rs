@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use lull_replication_daemon::http::client::{Client, ClientError};
-use lull_replication_daemon::http::{Blocked, OriginFace, ReplicaFace, Serving};
+use lull_replication_daemon::http::{Blocked, OriginHttp, ReplicaHttp, Serving};
 use lull_testing::{command, fuse, needs, root};
 
 use super::faces::{ask, listen};
@@ -19,7 +19,7 @@ use super::site::{Site, body, path, patient, runtime};
 
 fn face(site: &Site) -> (Serving, Client) {
     let own = site.folder().join("origin");
-    let face = OriginFace::open_local(&own, site.origin().clone(), None).expect("a socket");
+    let face = OriginHttp::open_local(&own, site.origin().clone(), None).expect("a socket");
     (face, Client::new(own))
 }
 
@@ -154,7 +154,7 @@ fn http_follows_links_within_the_tree_only() {
         let done = client.publish(tree.path(), None, false).await.expect("published");
         site.reach(done.sequence).await;
         let (listener, address) = listen().await;
-        let face = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
+        let face = ReplicaHttp::open(listener, site.replica(0).clone(), Blocked::Wait);
         for (place, expected) in [
             ("relative", Some(&b"a/b/c"[..])),
             ("folder/c", Some(b"a/b/c")),
@@ -194,7 +194,7 @@ fn changing_link_always_leads_to_a_file() {
         let mut site = Site::new(1).await;
         let (local, client) = face(&site);
         let (listener, address) = listen().await;
-        let face = ReplicaFace::open(listener, site.replica(0).clone(), Blocked::Wait);
+        let face = ReplicaHttp::open(listener, site.replica(0).clone(), Blocked::Wait);
         let tree = tempfile::tempdir().expect("a folder");
         let link = tree.path().join("link");
         fs::write(tree.path().join("0"), "0").expect("written");
@@ -251,7 +251,8 @@ fn all_unpublishable_entries_are_listed() {
         assert_eq!(all.len(), 3, "one for all that is below a folder: {error}");
         let said = error.to_string();
         assert_eq!(said.lines().count(), 4, "{said}");
-        for words in ["3 entries", "d/pipe` is a socket, a pipe or", "an\\x0aother`", "Lull's own"]
+        for words in
+            ["3 entries", "d/pipe` is a socket, a pipe or", "an\\x0aother`", "reserved for Lull"]
         {
             assert!(said.contains(words), "no '{words}' in {said}");
         }

@@ -578,11 +578,11 @@ fn origin_does_not_watch_itself_or_a_file() {
         let site = Site::new(0).await;
         let own = site.folder().join("origin");
         for (folder, words) in [
-            (own.clone(), "one in the other"),
-            (site.folder().to_owned(), "one in the other"),
-            (own.join("bodies"), "one in the other"),
-            (own.join("state.redb"), "is no folder"),
-            (site.folder().join("none"), "is no folder"),
+            (own.clone(), "contain each other"),
+            (site.folder().to_owned(), "contain each other"),
+            (own.join("bodies"), "contain each other"),
+            (own.join("state.redb"), "is not a readable folder"),
+            (site.folder().join("none"), "is not a readable folder"),
         ] {
             let error = Watched::open(
                 &folder,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lull_replication::types::ReplicaId;
 
 use super::super::Situation;
-use super::super::clients::{News, Wait};
+use super::super::clients::{OriginEvents, Wait};
 use super::super::world::World;
 
 /// Waits at a time, at most: the oldest are dropped.
@@ -13,7 +13,7 @@ const WAITS: usize = 12;
 
 impl World {
     /// Checks whether waits are over, after an event of the origin.
-    pub(in super::super) fn look_for_arrivals(&mut self, news: &News) {
+    pub(in super::super) fn look_for_arrivals(&mut self, news: &OriginEvents) {
         if self.options.fault.is_some() {
             return;
         }

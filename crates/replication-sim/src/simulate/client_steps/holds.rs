@@ -41,6 +41,6 @@ impl World {
             let path = self.clients.paths[name].clone();
             self.submit_changes([(path, Put::Stored(content))].into());
         }
-        self.with_origin(|machine, _| machine.let_go(id));
+        self.with_origin(|machine, _| machine.release_hold(id));
     }
 }

@@ -6,7 +6,7 @@ use lull_replication::types::Sequence;
 
 use super::super::Situation;
 use super::super::clients::{Reading, ReadingOn, id_of};
-use super::super::clock::{MS, True};
+use super::super::clock::{MS, TrueTime};
 use super::super::world::{Event, World};
 
 impl World {
@@ -107,7 +107,7 @@ impl World {
     }
 
     /// Reads that have been waiting since before `began`.
-    pub(in super::super) fn waiting_since(&self, began: True) -> usize {
+    pub(in super::super) fn waiting_since(&self, began: TrueTime) -> usize {
         let reads = self.clients.sessions.iter().flat_map(|session| {
             let on = session.reading_on.as_ref().map(|on| on.began);
             [session.reading.as_ref().map(|reading| reading.began), on]

@@ -26,12 +26,12 @@ pub(in super::super) struct Waits(pub(in super::super) VecDeque<Wait>);
 
 /// Events of the origin that may begin or end a wait.
 #[derive(Default)]
-pub(in super::super) struct News {
+pub(in super::super) struct OriginEvents {
     pub(in super::super) committed: Vec<Sequence>,
     pub(in super::super) of: Vec<ReplicaId>,
 }
 
-impl News {
+impl OriginEvents {
     pub(in super::super) fn add(&mut self, event: &Event) {
         match event {
             Event::Acknowledged { sequence, .. } => self.committed.push(*sequence),
@@ -85,7 +85,7 @@ impl Clients {
     }
 
     /// Drops all waits.
-    pub(in super::super) fn wait_for_nothing(&mut self) {
+    pub(in super::super) fn drop_waits(&mut self) {
         self.waits.0.clear();
     }
 }

@@ -18,12 +18,12 @@ fn held_body_is_kept_for_its_transaction() {
     bench.disk();
     let held = |id| Event::Held { id, outcome: Ok(()) };
     assert_eq!(bench.events(), [held(one), held(other)]);
-    bench.origin.let_go(one);
+    bench.origin.release_hold(one);
     bench.disk();
     let transaction = bench.submit(put(1));
     bench.disk();
-    bench.origin.let_go(other);
-    bench.origin.let_go(other);
+    bench.origin.release_hold(other);
+    bench.origin.release_hold(other);
     bench.disk();
     assert_eq!(bench.events(), [Event::Acknowledged { transaction, sequence: Sequence(1) }]);
     assert!(bench.origin.has_body(&Digest([1; 32])), "`a` has it");
@@ -33,7 +33,7 @@ fn held_body_is_kept_for_its_transaction() {
     bench.committed("a2");
     bench.committed("b3");
     assert!(bench.origin.has_body(&Digest([1; 32])), "it is held");
-    bench.origin.let_go(HoldId(3));
+    bench.origin.release_hold(HoldId(3));
     bench.disk();
     assert!(!bench.origin.has_body(&Digest([1; 32])));
     assert_eq!(bench.origin.bodies.shelf.bytes(), Bytes(20));
@@ -46,7 +46,7 @@ fn body_without_space_is_not_held() {
     bench.origin.handle_hold(HoldId(1), payload(1, 10));
     bench.origin.handle_hold(HoldId(2), payload(1, 10));
     // The writer of the second one has gone.
-    bench.origin.let_go(HoldId(2));
+    bench.origin.release_hold(HoldId(2));
     bench.origin.handle_stored(reading(0), &digest, Err(DiskFull));
     let full = |id| Event::Held { id, outcome: Err(DiskFull) };
     assert_eq!(bench.events(), [full(HoldId(1)), full(HoldId(2))]);
@@ -54,8 +54,8 @@ fn body_without_space_is_not_held() {
     // A later one is not released by those that got none.
     bench.origin.handle_hold(HoldId(3), payload(1, 10));
     bench.disk();
-    bench.origin.let_go(HoldId(1));
-    bench.origin.let_go(HoldId(2));
+    bench.origin.release_hold(HoldId(1));
+    bench.origin.release_hold(HoldId(2));
     bench.disk();
     assert!(bench.origin.has_body(&digest));
 }
@@ -73,7 +73,7 @@ fn lost_body_is_restored_by_a_hold() {
     let _ = bench.origin.poll_effect();
     bench.origin.handle_hold(HoldId(2), payload(1, 10));
     bench.disk();
-    bench.origin.let_go(HoldId(2));
+    bench.origin.release_hold(HoldId(2));
     bench.disk();
     assert!(bench.origin.has_body(&Digest([1; 32])), "`a` has it");
 }
@@ -110,7 +110,7 @@ fn body_of_a_hold_and_a_write_exists_if_either_succeeds() {
         bench.told();
         let pushed = if written.is_ok() { vec![1] } else { vec![] };
         assert_eq!(bench.pushed(), pushed, "{case}");
-        bench.origin.let_go(HoldId(1));
+        bench.origin.release_hold(HoldId(1));
         bench.disk();
         assert_eq!(bench.origin.has_body(&digest), written.is_ok(), "{case}: `a` has it");
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::merkle::{leaf_of, paths_of_one_leaf};
-use crate::path::LONGEST_PATH;
+use crate::path::MAX_PATH_BYTES;
 
 impl Bench {
     /// The number of changes in each part of the sent commits, and whether more follow.
@@ -97,7 +97,7 @@ fn full_leaves_are_split_and_sent_in_order() {
 
 #[test]
 fn parts_of_a_leaf_are_short_for_any_names() {
-    let paths = paths_of_one_leaf(8, LONGEST_PATH);
+    let paths = paths_of_one_leaf(8, MAX_PATH_BYTES);
     let leaf = leaf_of(&paths[0]);
     let mut bench = asked_of(Config::default(), &paths, vec![leaf]);
     let told = bench.told();

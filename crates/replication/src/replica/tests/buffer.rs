@@ -164,7 +164,7 @@ proptest! {
                     buffer.extend(Sequence(1), changes.collect(), is_stored);
                     if last {
                         let (position, stamp) = (Position::beginning([0; 32]), WallTime::default());
-                        buffer.push(About { position, sequence: Sequence(1), stamp, said: None });
+                        buffer.push(CommitSummary { position, sequence: Sequence(1), stamp, said: None });
                         commits.push(core::mem::take(&mut open));
                     }
                 }

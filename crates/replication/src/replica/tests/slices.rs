@@ -173,7 +173,7 @@ proptest! {
             prop_assert_eq!(parts.all(before), whole.all(before));
             prop_assert_eq!(&parts.replica.image, &whole.replica.image);
             prop_assert_eq!(parts.replica.bodies.stock, whole.replica.bodies.stock);
-            prop_assert_eq!(&parts.replica.bodies.bodiless, &whole.replica.bodies.bodiless);
+            prop_assert_eq!(&parts.replica.bodies.without_body, &whole.replica.bodies.without_body);
             for bench in [&mut whole, &mut parts] {
                 bench.answers();
                 bench.sent();

@@ -303,12 +303,12 @@ fn slow_message_does_not_count_as_silence() {
     };
     for _ in 0..5 {
         bench.ms += 9_000;
-        bench.replica.handle_heard(reading(bench.ms).local);
+        bench.replica.handle_received_bytes(reading(bench.ms).local);
         bench.wait(0);
         assert!(!closes(&mut bench), "bytes of it have come by {} ms", bench.ms);
     }
     // For example of a previous connection.
-    bench.replica.handle_heard(reading(0).local);
+    bench.replica.handle_received_bytes(reading(0).local);
     bench.wait(9_999);
     assert!(!closes(&mut bench));
     bench.wait(1);

@@ -127,7 +127,7 @@ impl Model for Scheduler {
             ..Config::default()
         };
         let mut replica = Replica::recover(now, config, Image::default(), []);
-        replica.sow(self.fault);
+        replica.seed_fault(self.fault);
         replica.handle_connected(now);
         let mut state = State {
             replica,

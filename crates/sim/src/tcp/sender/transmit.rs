@@ -2,7 +2,7 @@
 
 use lull_cc::{Pacing, Rate, Timestamp, Window};
 
-use super::{Mending, NEVER, Sender, State, Transmit};
+use super::{NEVER, RecoveryState, Sender, State, Transmit};
 use crate::packet::DataHeader;
 use crate::tcp::{Recovery, nanos};
 
@@ -14,7 +14,7 @@ impl Sender {
         let is_held = due > now.as_nanos()
             && self.state == State::Established
             && self.window_allows()
-            && (self.board.to_mend() > 0 || self.has_new() || self.may_rescue());
+            && (self.board.unrepaired() > 0 || self.has_new() || self.may_rescue());
         is_held.then(|| Timestamp::from_nanos(due))
     }
 
@@ -22,7 +22,7 @@ impl Sender {
         let in_flight = self.board.in_flight();
         let mut counted = in_flight;
         if !self.parameters.limited_transmit
-            && self.mending == Mending::Open
+            && self.recovery_state == RecoveryState::Open
             && self.board.sacked() > 0
         {
             // RFC 5681 §3.2 step 1 without RFC 3042: duplicates trigger no new segments.
@@ -41,7 +41,7 @@ impl Sender {
 
     /// Whether rules 3 and 4 of [`choose`](Sender::choose) have a segment to send.
     fn may_rescue(&self) -> bool {
-        let Mending::Recovery { rescued, .. } = self.mending else { return false };
+        let RecoveryState::Recovery { rescued, .. } = self.recovery_state else { return false };
         self.parameters.recovery == Recovery::Sack
             && (self.board.has_missing() || (!rescued && self.board.highest_missing().is_some()))
     }
@@ -61,7 +61,7 @@ impl Sender {
             return None;
         }
         self.restart_after_idle(now);
-        if self.board.in_flight() == 0 && (self.has_new() || self.board.to_mend() > 0) {
+        if self.board.in_flight() == 0 && (self.has_new() || self.board.unrepaired() > 0) {
             self.controller.handle_send(now, self.rate.delivered());
         }
         if !self.window_allows() {
@@ -104,10 +104,10 @@ impl Sender {
             return Some((self.send_new(now), true));
         }
         // The limit is not the window, but the application's data or the receiver's window.
-        if self.mending == Mending::Open {
+        if self.recovery_state == RecoveryState::Open {
             self.rate.limit_by_application(self.board.in_flight());
         }
-        let Mending::Recovery { rescued, .. } = &mut self.mending else {
+        let RecoveryState::Recovery { rescued, .. } = &mut self.recovery_state else {
             return None;
         };
         if self.parameters.recovery != Recovery::Sack {

@@ -137,7 +137,7 @@ fn spent(
 }
 
 #[test]
-fn list_costs_what_it_names() {
+fn list_costs_its_number_of_files() {
     // Saved earnings of two documents, and those of one epoch.
     for (files, pointed, lists) in [
         (1, false, 21),

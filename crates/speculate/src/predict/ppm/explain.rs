@@ -131,7 +131,7 @@ impl Ppm {
         for order in (1..=self.parameters.order).rev() {
             let Some((weight, _, followers)) = self.evidence(question, order) else { continue };
             let followers: Vec<Follower> = followers.collect();
-            let is_told = followers.iter().any(|one| self.is_told(one, urls));
+            let is_told = followers.iter().any(|one| self.may_be_revealed(one, urls));
             asked.push((order, weight, followers));
             if is_told && self.parameters.backoff == Backoff::Longest {
                 break;

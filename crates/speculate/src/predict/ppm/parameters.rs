@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use lull_cc::Bytes;
 
 use crate::encoding::{AGED, ReadError, Sink, Source};
-use crate::observe::LONGEST_TIME;
+use crate::observe::MAX_TIME;
 use crate::predict::TopN;
 use crate::predict::contexts::{Contexts, PER_BLOCK, Room};
 
@@ -68,7 +68,7 @@ pub struct PpmParameters {
     pub contexts: usize,
     /// Followers of all contexts that are remembered, 12 bytes each; up to 2^30.
     pub followers: usize,
-    /// Followers that one context remembers; up to [`PpmParameters::MOST_FOLLOWERS_PER_CONTEXT`].
+    /// Followers that one context remembers; up to [`PpmParameters::MAX_FOLLOWERS_PER_CONTEXT`].
     pub followers_per_context: usize,
 }
 
@@ -76,13 +76,13 @@ pub struct PpmParameters {
 /// An extension: the papers reveal the path of any client.
 const CLIENTS: u32 = 3;
 /// The upper limit of [`PpmParameters::contexts`], [`PpmParameters::followers`] and of a context's blocks.
-const MOST_CONTEXTS: usize = 1 << 28;
-const MOST_FOLLOWERS: usize = 1 << 30;
-const MOST_BLOCKS: usize = 255;
+const MAX_CONTEXTS: usize = 1 << 28;
+const MAX_FOLLOWERS: usize = 1 << 30;
+const MAX_BLOCKS: usize = 255;
 
 impl PpmParameters {
     /// The upper limit of [`PpmParameters::followers_per_context`].
-    pub const MOST_FOLLOWERS_PER_CONTEXT: usize = PER_BLOCK * MOST_BLOCKS;
+    pub const MAX_FOLLOWERS_PER_CONTEXT: usize = PER_BLOCK * MAX_BLOCKS;
 
     /// PPM-n/w of Nice §6.1: n = 2 there; w = 5 conservative, 10 aggressive. The paper leaves open the weight
     /// of shorter contexts after an unknown one.
@@ -116,12 +116,12 @@ impl PpmParameters {
             fade: 0.5,
             least: 0.0005,
             bytes_per_hit: Some(Bytes(20_000_000)),
-            ..PpmParameters::shipped_before()
+            ..PpmParameters::previous_default()
         }
     }
 
     /// Lull's default with models of version 2.
-    fn shipped_before() -> Self {
+    fn previous_default() -> Self {
         PpmParameters {
             counted: Counted::Ahead,
             backoff: Backoff::Blend { discount: 0.1 },
@@ -150,13 +150,13 @@ impl PpmParameters {
             Some("least number of clients")
         } else if !(0.0..1.0).contains(&self.least) {
             Some("least probability")
-        } else if self.half_life.as_secs() == 0 || self.half_life >= LONGEST_TIME {
+        } else if self.half_life.as_secs() == 0 || self.half_life >= MAX_TIME {
             Some("half-life")
-        } else if !(1..=MOST_CONTEXTS).contains(&self.contexts) {
+        } else if !(1..=MAX_CONTEXTS).contains(&self.contexts) {
             Some("limit of contexts")
-        } else if !(1..=MOST_FOLLOWERS).contains(&self.followers) {
+        } else if !(1..=MAX_FOLLOWERS).contains(&self.followers) {
             Some("limit of followers")
-        } else if !(1..=Self::MOST_FOLLOWERS_PER_CONTEXT).contains(&self.followers_per_context) {
+        } else if !(1..=Self::MAX_FOLLOWERS_PER_CONTEXT).contains(&self.followers_per_context) {
             Some("limit of the followers of a context")
         } else {
             None
@@ -168,7 +168,7 @@ impl PpmParameters {
             contexts: self.contexts,
             blocks: self.followers.div_ceil(PER_BLOCK),
             // Within what `fault` accepts.
-            blocks_per_context: self.followers_per_context.div_ceil(PER_BLOCK).min(MOST_BLOCKS)
+            blocks_per_context: self.followers_per_context.div_ceil(PER_BLOCK).min(MAX_BLOCKS)
                 as u8,
             clients: self.clients,
         }
@@ -233,7 +233,7 @@ impl PpmParameters {
             return Err(ReadError::Invalid(fault));
         }
         // The default was not chosen by a user, so an old model gets today's. Its earlier counts fade out.
-        let is_default = is_old && parameters == PpmParameters::shipped_before();
+        let is_default = is_old && parameters == PpmParameters::previous_default();
         Ok(if is_default { PpmParameters::shipped() } else { parameters })
     }
 }

@@ -76,7 +76,7 @@ fn malformed_compressed_body_passes_unchanged() {
             // The header states the other coding by then.
             let out = if way.0 == way.1 { out } else { unpack(way.1, &out) };
             assert_eq!(out, page, "{way:?}");
-            assert_eq!(outcome, Outcome::Left(NoPlace::Coding));
+            assert_eq!(outcome, Outcome::Left(NoInsertionPoint::Coding));
         }
     }
     // Later it is too late.

@@ -1,7 +1,7 @@
 use super::*;
 
 /// The result for a page in chunks of this many bytes.
-fn read(coding: Coding, body: &[u8], length: usize) -> Option<Result<(), NoPlace>> {
+fn read(coding: Coding, body: &[u8], length: usize) -> Option<Result<(), NoInsertionPoint>> {
     let response = answered(&[HTML, ("content-encoding", coding.name())]);
     let mut inspector = inspect(&response.headers).unwrap().expect("a page");
     body.chunks(length).find_map(|piece| inspector.push(piece))
@@ -10,13 +10,16 @@ fn read(coding: Coding, body: &[u8], length: usize) -> Option<Result<(), NoPlace
 #[test]
 fn opt_out_is_read_in_every_coding_and_chunking() {
     for (page, expected) in [
-        ("<head><meta name=lull content=off></head>", Some(Err(NoPlace::OptOut))),
+        ("<head><meta name=lull content=off></head>", Some(Err(NoInsertionPoint::OptOut))),
         (
             "<head><base href=//cdn.example/><meta name=lull content=off>",
-            Some(Err(NoPlace::OptOut)),
+            Some(Err(NoInsertionPoint::OptOut)),
         ),
-        ("text <meta name=lull content=off>", Some(Err(NoPlace::OptOut))),
-        ("<head><meta http-equiv=refresh content='0; url=/b'></head>", Some(Err(NoPlace::Refresh))),
+        ("text <meta name=lull content=off>", Some(Err(NoInsertionPoint::OptOut))),
+        (
+            "<head><meta http-equiv=refresh content='0; url=/b'></head>",
+            Some(Err(NoInsertionPoint::Refresh)),
+        ),
         ("<head><base href=//cdn.example/></head><meta name=lull content=off>", Some(Ok(()))),
         ("<head><title>a</title>", None),
         ("", None),
@@ -42,14 +45,14 @@ fn unreadable_page_is_reported() {
     ] {
         assert!(inspect(&answered(fields).headers).is_err(), "{fields:?}");
     }
-    assert_eq!(read(Coding::Gzip, b"<head></head>", 4), Some(Err(NoPlace::Coding)));
+    assert_eq!(read(Coding::Gzip, b"<head></head>", 4), Some(Err(NoInsertionPoint::Coding)));
     let marked = b"\xff\xfe<\0h\0e\0a\0d\0>\0";
-    assert_eq!(read(Coding::Identity, marked, 4), Some(Err(NoPlace::Encoding)));
+    assert_eq!(read(Coding::Identity, marked, 4), Some(Err(NoInsertionPoint::Encoding)));
     // A longer head is not searched.
     let long = format!("<head>{}<meta name=lull content=off>", " ".repeat(2 << 20));
     for coding in CODINGS {
         let found = read(coding, &pack(coding, long.as_bytes()), 4096);
-        assert_eq!(found, Some(Err(NoPlace::Parser)), "{coding:?}");
+        assert_eq!(found, Some(Err(NoInsertionPoint::Parser)), "{coding:?}");
     }
 }
 

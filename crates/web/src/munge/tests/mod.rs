@@ -113,68 +113,71 @@ fn script_is_placed_at_the_end_of_the_head() {
 fn page_is_unchanged_where_a_tag_could_do_harm() {
     let huge = format!("<head><link href=\"data:{}\"></head>", "x".repeat(300 * 1024));
     for (page, why) in [
-        ("", NoPlace::NoTag),
-        ("  \n", NoPlace::NoTag),
-        ("plain text", NoPlace::NoTag),
-        ("{\"html\": \"<p>a</p>\"}", NoPlace::NoTag),
-        ("\u{feff}x<p>", NoPlace::NoTag),
-        ("<title>never closed", NoPlace::End),
-        ("<script>never closed", NoPlace::End),
-        ("<!-- never closed", NoPlace::End),
-        ("<head><link never closed", NoPlace::End),
-        ("<template><p>never closed", NoPlace::End),
-        ("<head><meta name=lull content=off></head>", NoPlace::OptOut),
-        ("<head><META NAME='Lull' CONTENT=' OFF '></head>", NoPlace::OptOut),
+        ("", NoInsertionPoint::NoTag),
+        ("  \n", NoInsertionPoint::NoTag),
+        ("plain text", NoInsertionPoint::NoTag),
+        ("{\"html\": \"<p>a</p>\"}", NoInsertionPoint::NoTag),
+        ("\u{feff}x<p>", NoInsertionPoint::NoTag),
+        ("<title>never closed", NoInsertionPoint::End),
+        ("<script>never closed", NoInsertionPoint::End),
+        ("<!-- never closed", NoInsertionPoint::End),
+        ("<head><link never closed", NoInsertionPoint::End),
+        ("<template><p>never closed", NoInsertionPoint::End),
+        ("<head><meta name=lull content=off></head>", NoInsertionPoint::OptOut),
+        ("<head><META NAME='Lull' CONTENT=' OFF '></head>", NoInsertionPoint::OptOut),
         // Other elements may precede it.
-        ("<head><meta name=robots content=nofollow><meta name=lull content=off>", NoPlace::OptOut),
-        ("<head><base href=//cdn.example/><meta name=lull content=off>", NoPlace::OptOut),
+        (
+            "<head><meta name=robots content=nofollow><meta name=lull content=off>",
+            NoInsertionPoint::OptOut,
+        ),
+        ("<head><base href=//cdn.example/><meta name=lull content=off>", NoInsertionPoint::OptOut),
         (
             "<head><meta http-equiv=refresh content='0; URL=/b'><meta name=lull content=off>",
-            NoPlace::OptOut,
+            NoInsertionPoint::OptOut,
         ),
-        ("<head><title>\u{1b}$B</title><meta name=lull content=off>", NoPlace::OptOut),
-        ("\u{feff}\u{feff}<head><meta name=lull content=off></head>", NoPlace::OptOut),
+        ("<head><title>\u{1b}$B</title><meta name=lull content=off>", NoInsertionPoint::OptOut),
+        ("\u{feff}\u{feff}<head><meta name=lull content=off></head>", NoInsertionPoint::OptOut),
         (
             "<head><meta name=robots content=none></head><meta name=lull content=off>",
-            NoPlace::NoFollow,
+            NoInsertionPoint::NoFollow,
         ),
         (
             "<head><meta name=robots content=none><meta http-equiv=refresh content='0; URL=/b'></head>",
-            NoPlace::Refresh,
+            NoInsertionPoint::Refresh,
         ),
-        ("<head><meta name=robots content='noindex, nofollow'></head>", NoPlace::NoFollow),
-        ("<head><meta name=robots content=none></head>", NoPlace::NoFollow),
-        ("<head><meta name=lull content=nofollow></head>", NoPlace::NoFollow),
-        ("<head><meta http-equiv=refresh content='0; URL=/b'></head>", NoPlace::Refresh),
-        ("<head><meta http-equiv=refresh content='0;/b'></head>", NoPlace::Refresh),
-        ("<head><meta http-equiv=Refresh content=' 1.5 /b'></head>", NoPlace::Refresh),
-        ("<!doctype html><html amp lang=en><head><title>a</title></head>", NoPlace::Amp),
-        ("<!doctype html>\n<HTML AMP=''><head></head>", NoPlace::Amp),
-        ("<!doctype html><html ⚡><head></head>", NoPlace::Amp),
-        ("<!doctype html><html ⚡4ads><head></head>", NoPlace::Amp),
-        ("<html amp><head><meta name=lull content=off></head>", NoPlace::OptOut),
-        ("<head><base href=https://cdn.example/></head>", NoPlace::Base),
-        ("<head><base href=//cdn.example/></head>", NoPlace::Base),
-        ("<head><meta charset=iso-2022-jp></head>", NoPlace::Encoding),
-        ("<head><title>\u{1b}$B</title></head>", NoPlace::Encoding),
+        ("<head><meta name=robots content='noindex, nofollow'></head>", NoInsertionPoint::NoFollow),
+        ("<head><meta name=robots content=none></head>", NoInsertionPoint::NoFollow),
+        ("<head><meta name=lull content=nofollow></head>", NoInsertionPoint::NoFollow),
+        ("<head><meta http-equiv=refresh content='0; URL=/b'></head>", NoInsertionPoint::Refresh),
+        ("<head><meta http-equiv=refresh content='0;/b'></head>", NoInsertionPoint::Refresh),
+        ("<head><meta http-equiv=Refresh content=' 1.5 /b'></head>", NoInsertionPoint::Refresh),
+        ("<!doctype html><html amp lang=en><head><title>a</title></head>", NoInsertionPoint::Amp),
+        ("<!doctype html>\n<HTML AMP=''><head></head>", NoInsertionPoint::Amp),
+        ("<!doctype html><html ⚡><head></head>", NoInsertionPoint::Amp),
+        ("<!doctype html><html ⚡4ads><head></head>", NoInsertionPoint::Amp),
+        ("<html amp><head><meta name=lull content=off></head>", NoInsertionPoint::OptOut),
+        ("<head><base href=https://cdn.example/></head>", NoInsertionPoint::Base),
+        ("<head><base href=//cdn.example/></head>", NoInsertionPoint::Base),
+        ("<head><meta charset=iso-2022-jp></head>", NoInsertionPoint::Encoding),
+        ("<head><title>\u{1b}$B</title></head>", NoInsertionPoint::Encoding),
         (
             "<head><meta http-equiv=content-security-policy content=\"script-src 'none'\"></head>",
-            NoPlace::Policy(Forbids::Meta),
+            NoInsertionPoint::Policy(Forbids::Meta),
         ),
         (
             "<head><meta http-equiv=Content-Security-Policy content='script-src &#39;none&#39;'>",
-            NoPlace::End,
+            NoInsertionPoint::End,
         ),
-        (huge.as_str(), NoPlace::Parser),
+        (huge.as_str(), NoInsertionPoint::Parser),
     ] {
         let kind = [("content-type", "text/html")];
         // A tag that arrives as one piece is never held, however long it is.
         let pieces: Vec<_> = page.as_bytes().chunks(4096).collect();
         let (out, outcome) = munge_pieces(munging(&kind).munger(), &pieces).unwrap();
         assert!(out == page.as_bytes(), "{}", &page[..page.len().min(80)]);
-        if why == NoPlace::End && page.contains("http-equiv") {
+        if why == NoInsertionPoint::End && page.contains("http-equiv") {
             assert!(
-                matches!(outcome, Outcome::Left(NoPlace::Policy(Forbids::Meta))),
+                matches!(outcome, Outcome::Left(NoInsertionPoint::Policy(Forbids::Meta))),
                 "{outcome:?}"
             );
         } else {
@@ -189,7 +192,7 @@ fn page_is_unchanged_where_a_tag_could_do_harm() {
     }
     for page in [&b"\xff\xfe<\0h\0e\0a\0d\0>\0"[..], b"\xfe\xff\0<\0h"] {
         let (out, outcome) = munge(page);
-        assert_eq!((out.as_slice(), outcome), (page, Outcome::Left(NoPlace::Encoding)));
+        assert_eq!((out.as_slice(), outcome), (page, Outcome::Left(NoInsertionPoint::Encoding)));
     }
 }
 
@@ -295,8 +298,10 @@ fn real_site_is_unchanged_except_the_tag() {
                     let (out, outcome) = munge_pieces(munger_of(coding), &pieces).unwrap();
                     let out = unpack(coding, &out);
                     assert_eq!(without_tag(&out), page, "{}", path.display());
-                    let left =
-                        matches!(outcome, Outcome::Left(NoPlace::Refresh | NoPlace::NoFollow));
+                    let left = matches!(
+                        outcome,
+                        Outcome::Left(NoInsertionPoint::Refresh | NoInsertionPoint::NoFollow)
+                    );
                     assert!(outcome == Outcome::Placed || left, "{} {outcome:?}", path.display());
                 }
                 pages += 1;

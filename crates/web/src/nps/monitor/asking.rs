@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::Monitor;
-use super::{LOOK, WANTED_FOR};
+use super::{CHECK_INTERVAL, WANTED_FOR};
 use crate::nps::counts::Counts;
 use crate::nps::learner::Learner;
 use crate::nps::notices::Notices;
@@ -30,13 +30,13 @@ const EARLY: Duration = Duration::from_secs(15);
 const RARELY: Duration = Duration::from_secs(60);
 /// An answer that takes longer counts as missing, while the threshold is unknown. A known late one is not
 /// waited for any longer before the next probe either.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 /// The maximum number of bytes read of an answer: chosen objects are not longer.
-const LONGEST: usize = 64 << 10;
+const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// The parts of the site that the monitor uses.
 #[derive(Clone, Copy)]
-pub(in crate::nps) struct Surroundings<'a> {
+pub(in crate::nps) struct MonitorContext<'a> {
     pub(in crate::nps) rules: &'a SiteRules,
     pub(in crate::nps) learner: &'a Learner,
     pub(in crate::nps) counts: &'a Counts,
@@ -44,11 +44,11 @@ pub(in crate::nps) struct Surroundings<'a> {
 }
 
 /// Keeps the budget, until it is dropped.
-pub(in crate::nps) async fn run(monitor: &Monitor, around: Surroundings<'_>, fetcher: Fetcher) {
-    let Surroundings { rules, learner, notices, .. } = around;
+pub(in crate::nps) async fn run(monitor: &Monitor, context: MonitorContext<'_>, fetcher: Fetcher) {
+    let MonitorContext { rules, learner, notices, .. } = context;
     let mut asking = Asking {
         monitor,
-        around,
+        context,
         fetcher,
         paid_at: Timestamp::ZERO,
         late: JoinSet::new(),
@@ -57,24 +57,30 @@ pub(in crate::nps) async fn run(monitor: &Monitor, around: Surroundings<'_>, fet
     };
     loop {
         let now = rules.now();
-        let (is_wanted, is_busy, next, chooses, dry) = {
+        let (is_wanted, is_busy, next, chooses, starvation) = {
             let mut state = monitor.state();
             let is_wanted = rules.is_active() && state.was_asked_within(WANTED_FOR, now);
-            let dry = state.look(now, is_wanted);
+            let starvation = state.look(now, is_wanted);
             let is_busy = monitor.is_as_in_the_paper() || state.is_busy(now);
-            (is_wanted, is_busy, state.budget.as_ref().map(Budget::next_poll), state.chooses, dry)
+            (
+                is_wanted,
+                is_busy,
+                state.budget.as_ref().map(Budget::next_poll),
+                state.chooses,
+                starvation,
+            )
         };
-        if let Some(why) = dry {
-            notices.tell(&Event::NoBudget { why: why.to_owned() });
+        if let Some(why) = starvation {
+            notices.report(&Event::NoBudget { why: why.to_owned() });
         }
         match next {
             _ if !is_wanted => {
-                let _ = timeout(LOOK, monitor.wanted.notified()).await;
+                let _ = timeout(CHECK_INTERVAL, monitor.wanted.notified()).await;
             }
             None => {
                 let objects = monitor.objects(learner).await;
                 if objects.is_empty() {
-                    sleep(LOOK).await;
+                    sleep(CHECK_INTERVAL).await;
                 } else {
                     monitor.begin(objects, rules.now());
                 }
@@ -84,7 +90,7 @@ pub(in crate::nps) async fn run(monitor: &Monitor, around: Surroundings<'_>, fet
                 monitor.go_on_with(objects, rules.now());
             }
             Some(next) => {
-                let due = if is_busy { next } else { next.max(asking.looked + LOOK) };
+                let due = if is_busy { next } else { next.max(asking.looked + CHECK_INTERVAL) };
                 if due > now {
                     let _ = timeout(due.saturating_since(now), monitor.wanted.notified()).await;
                 } else {
@@ -98,7 +104,7 @@ pub(in crate::nps) async fn run(monitor: &Monitor, around: Surroundings<'_>, fet
 /// Probes the server, within its limits.
 struct Asking<'a> {
     monitor: &'a Monitor,
-    around: Surroundings<'a>,
+    context: MonitorContext<'a>,
     fetcher: Fetcher,
     /// When the time used so far is paid for.
     paid_at: Timestamp,
@@ -113,10 +119,10 @@ struct Asking<'a> {
 impl Asking<'_> {
     /// Takes the sample of one epoch, and the second sample if that is late.
     async fn sample(&mut self) {
-        let now = self.around.rules.now();
+        let now = self.context.rules.now();
         self.looked = now;
         self.take_back();
-        let may_ask = self.may_owe(SAVED, now);
+        let may_ask = self.may_probe(SAVED, now);
         let may_leave_it = !self.monitor.is_as_in_the_paper();
         let due = {
             let mut state = self.monitor.state();
@@ -124,7 +130,7 @@ impl Asking<'_> {
                 // A server that was last seen loaded is not trusted for lists.
                 state.is_blind = state.is_late;
             }
-            let is_told = may_leave_it && state.is_told_by_visitors(now);
+            let is_told = may_leave_it && state.has_visitor_samples(now);
             state.poll(now, may_ask && !is_told)
         };
         let Some(mut probe) = due else { return sleep(Duration::from_millis(20)).await };
@@ -132,10 +138,10 @@ impl Asking<'_> {
             let seen = self.monitor.state().take_seen(probe.object, now);
             let time = match seen {
                 Some(time) => {
-                    self.around.counts.passive.one();
+                    self.context.counts.passive.one();
                     Some(time)
                 }
-                None if self.may_owe(owed, self.around.rules.now()) => self.ask(probe).await,
+                None if self.may_probe(owed, self.context.rules.now()) => self.ask(probe).await,
                 // The repetition of a late probe would have to wait for too long, so it stays late. While
                 // learning, this sample is skipped.
                 None => None,
@@ -149,10 +155,10 @@ impl Asking<'_> {
 
     /// Whether it may probe, with this much unpaid server time. While a late answer is still to come, only
     /// the repetition may be sent.
-    fn may_owe(&self, most: Duration, now: Timestamp) -> bool {
+    fn may_probe(&self, most: Duration, now: Timestamp) -> bool {
         let has_place = self.late.is_empty() || most > SAVED;
         let credit = if self.is_early() { most - SAVED } else { most };
-        has_place && self.around.rules.is_active() && self.paid_at <= now + credit * PART
+        has_place && self.context.rules.is_active() && self.paid_at <= now + credit * PART
     }
 
     /// Whether no list was given so far, and time is left to measure the server soon.
@@ -168,18 +174,18 @@ impl Asking<'_> {
             watched.get(probe.object.0 as usize)?.clone()
         };
         let (begun, patience, is_learning) = {
-            let (state, now) = (monitor.state(), self.around.rules.now());
+            let (state, now) = (monitor.state(), self.context.rules.now());
             let budget = state.budget.as_ref()?;
             let overdue = budget.next_poll().saturating_since(now);
             let is_learning = budget.is_paused();
-            (now, if is_learning { overdue.min(LONGEST_WAIT) } else { overdue }, is_learning)
+            (now, if is_learning { overdue.min(MAX_WAIT) } else { overdue }, is_learning)
         };
         let fetched = self.fetch(&path, patience).await;
-        let took = self.around.rules.now().saturating_since(begun);
+        let took = self.context.rules.now().saturating_since(begun);
         let (time, failure) = match fetched {
             Some(Ok(fetched)) => {
                 let time = fetched.time_to_first_byte;
-                self.around.counts.probes.note(time);
+                self.context.counts.probes.note(time);
                 if fetched.status.is_success() {
                     (Some(time), None)
                 } else {
@@ -188,13 +194,13 @@ impl Asking<'_> {
             }
             Some(Err(failure)) => (None, Some(failure.to_string())),
             None => {
-                self.around.counts.probes.note(took);
-                (None, is_learning.then(|| format!("no answer within {LONGEST_WAIT:?}")))
+                self.context.counts.probes.note(took);
+                (None, is_learning.then(|| format!("no answer within {MAX_WAIT:?}")))
             }
         };
         match failure {
-            Some(why) if monitor.failed(self.around.rules.now(), probe.object, &path) => {
-                self.around.notices.tell(&Event::ProbesFail { path, why });
+            Some(why) if monitor.failed(self.context.rules.now(), probe.object, &path) => {
+                self.context.notices.report(&Event::ProbesFail { path, why });
             }
             None if time.is_some() => monitor.state().answered(probe.object, &path),
             _ => {}
@@ -207,7 +213,7 @@ impl Asking<'_> {
         while let Some(ended) = self.late.try_join_next() {
             if let Ok((fetcher, rest)) = ended {
                 self.fetcher = fetcher;
-                self.pay_rest(rest);
+                self.charge_late(rest);
             }
         }
     }
@@ -216,10 +222,10 @@ impl Asking<'_> {
     /// trips, and both ends prepare for the first answer over it. That may take longer than a late answer.
     async fn fetch(&mut self, path: &str, patience: Duration) -> Option<Result<Fetched, Failure>> {
         self.take_back();
-        match timeout(LONGEST_WAIT, self.fetcher.connect()).await.ok()? {
+        match timeout(MAX_WAIT, self.fetcher.connect()).await.ok()? {
             Ok(false) => {}
             Ok(true) => {
-                if let Err(failure) = self.get(path, LONGEST_WAIT, patience).await? {
+                if let Err(failure) = self.get(path, MAX_WAIT, patience).await? {
                     return Some(Err(failure));
                 }
             }
@@ -241,18 +247,18 @@ impl Asking<'_> {
         let mut fetcher = std::mem::replace(&mut self.fetcher, another.clone());
         let path = path.to_owned();
         let mut answer = tokio::spawn(async move {
-            let fetched = fetcher.get(&path, AGENT, Codings::OfBrowsers, LONGEST);
-            (timeout(LONGEST_WAIT, fetched).await.ok(), fetcher)
+            let fetched = fetcher.get(&path, AGENT, Codings::OfBrowsers, MAX_ANSWER_BYTES);
+            (timeout(MAX_WAIT, fetched).await.ok(), fetcher)
         });
         let ended = timeout(wait, &mut answer).await;
         let paid = sent.elapsed().min(patience);
-        self.pay(paid);
-        let rest = move || sent.elapsed().min(LONGEST_WAIT).saturating_sub(paid);
+        self.charge(paid);
+        let rest = move || sent.elapsed().min(MAX_WAIT).saturating_sub(paid);
         match ended {
             Ok(ended) => {
                 let (fetched, fetcher) = ended.ok()?;
                 self.fetcher = fetcher;
-                self.pay_rest(rest());
+                self.charge_late(rest());
                 fetched
             }
             Err(_) => {
@@ -266,18 +272,18 @@ impl Asking<'_> {
     }
 
     /// Charges used time.
-    fn pay(&mut self, took: Duration) {
+    fn charge(&mut self, took: Duration) {
         let part = if self.is_early() { EARLY_PART } else { PART };
         self.early = self.early.saturating_sub(took);
-        self.paid_at = self.paid_at.max(self.around.rules.now()) + took * part;
+        self.paid_at = self.paid_at.max(self.context.rules.now()) + took * part;
     }
 
     /// Charges the time that an answer took after it became late. While pages are fetched ahead it waits for
     /// these, which is load. Without a budget it is the server's own time, for example if the server became
     /// permanently slower. Then that is charged, too.
-    fn pay_rest(&mut self, rest: Duration) {
+    fn charge_late(&mut self, rest: Duration) {
         if !rest.is_zero() && !self.monitor.has_budget() {
-            let now = self.around.rules.now();
+            let now = self.context.rules.now();
             // Otherwise it would take long to detect that the server has recovered.
             let most = now + SAVED * PART + RARELY;
             self.paid_at = self.paid_at.max((self.paid_at.max(now) + rest * PART).min(most));
@@ -288,7 +294,7 @@ impl Asking<'_> {
     /// here, and not left to [`Budget::poll`] to detect: that would continue with the next epoch, whether or
     /// not a probe is allowed.
     fn take(&mut self, probe: Probe, time: Option<Duration>) -> Option<Probe> {
-        let again = self.monitor.take_sample(self.around.rules.now(), probe, time);
+        let again = self.monitor.take_sample(self.context.rules.now(), probe, time);
         if self.monitor.state().is_late {
             // It has no spare capacity, and gets no more requests than necessary.
             self.early = Duration::ZERO;

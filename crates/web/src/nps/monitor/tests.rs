@@ -3,7 +3,7 @@ use super::*;
 /// The consequence of this many failures of one object in a row.
 fn fails(state: &mut State, place: u32, path: &str) -> Failing {
     let mut last = Failing::Bearable;
-    for _ in 0..MOST_FAILURES {
+    for _ in 0..MAX_FAILURES {
         assert_eq!(last, Failing::Bearable);
         last = state.failed(ObjectId(place), path);
     }
@@ -29,12 +29,12 @@ fn failure_is_blamed_on_an_object_if_others_answer() {
 
 #[test]
 fn list_of_dropped_objects_is_bounded() {
-    for number in 0..3 * MOST_GIVEN_UP {
+    for number in 0..3 * MAX_GIVEN_UP {
         let mut state = State { failures: vec![0; 2], ..State::default() };
         state.given_up = (0..number).map(|one| format!("/{one}")).collect();
-        state.given_up.truncate(MOST_GIVEN_UP);
+        state.given_up.truncate(MAX_GIVEN_UP);
         fails(&mut state, 0, "/last");
-        assert!(state.given_up.len() <= MOST_GIVEN_UP);
+        assert!(state.given_up.len() <= MAX_GIVEN_UP);
         assert_eq!(state.given_up.last().map(String::as_str), Some("/last"));
     }
 }
@@ -86,8 +86,8 @@ fn epoch_needs_a_sample_while_learning_and_after_a_request() {
     let (monitor, now) = known(&["/a"], 10 * MS);
     assert!(!monitor.state().is_busy(now));
     monitor.ask(now, Wanted { files: 1, pointed: false, first: true });
-    assert!(monitor.state().is_busy(now + (ASKED_LATELY - MS)));
-    assert!(!monitor.state().is_busy(now + ASKED_LATELY));
+    assert!(monitor.state().is_busy(now + (RECENT_REQUEST - MS)));
+    assert!(!monitor.state().is_busy(now + RECENT_REQUEST));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn choose(monitor: &Monitor, objects: &[&str], now: Timestamp) {
 
 /// One answer per object is unusable, repeated until this has an effect.
 fn fall(monitor: &Monitor, paths: &[&str], mut now: Timestamp) -> Timestamp {
-    for _ in 0..MOST_FAILURES {
+    for _ in 0..MAX_FAILURES {
         for (place, path) in (0..).zip(paths) {
             now += 100 * MS;
             let probe = monitor.state().poll(now, true);
@@ -265,7 +265,7 @@ fn budget_does_not_double_again_after_an_outage() {
 #[test]
 fn answering_objects_keep_thresholds_when_another_is_dropped() {
     let (monitor, now) = known(&["/a", "/b"], 10 * MS);
-    for _ in 0..MOST_FAILURES {
+    for _ in 0..MAX_FAILURES {
         monitor.state().answered(ObjectId(0), "/a");
         monitor.failed(now, ObjectId(1), "/b");
     }
@@ -333,18 +333,18 @@ fn overload(monitor: &Monitor, mut now: Timestamp) -> Timestamp {
 fn loaded_server_is_not_probed_while_visitors_give_samples() {
     let (monitor, now) = known(&["/a"], 10 * MS);
     monitor.answered("/a", now, 10 * MS);
-    assert!(!monitor.state().is_told_by_visitors(now), "it is not loaded, as far as is known");
+    assert!(!monitor.state().has_visitor_samples(now), "it is not loaded, as far as is known");
     let now = overload(&monitor, now);
-    assert!(!monitor.state().is_told_by_visitors(now), "nobody has said anything lately");
+    assert!(!monitor.state().has_visitor_samples(now), "nobody has said anything lately");
     monitor.answered("/other", now, 10 * MS);
-    assert!(!monitor.state().is_told_by_visitors(now), "nor does another object");
+    assert!(!monitor.state().has_visitor_samples(now), "nor does another object");
     monitor.answered("/a", now, 300 * MS);
-    assert!(monitor.state().is_told_by_visitors(now + 999 * MS));
-    assert!(!monitor.state().is_told_by_visitors(now + 1_000 * MS), "they are gone");
+    assert!(monitor.state().has_visitor_samples(now + 999 * MS));
+    assert!(!monitor.state().has_visitor_samples(now + 1_000 * MS), "they are gone");
     // A late answer some seconds ago does not describe the present.
     let later = now + 5_000 * MS;
     monitor.answered("/a", later, 10 * MS);
-    assert!(!monitor.state().is_told_by_visitors(later));
+    assert!(!monitor.state().has_visitor_samples(later));
 }
 
 #[test]

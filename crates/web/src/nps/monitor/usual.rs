@@ -11,7 +11,7 @@ use std::time::Duration;
 pub const KEPT_TIMES: &[u8] = b"lull times 1\n";
 
 /// Number of objects that are remembered: a few are representative now, many more may have been.
-const MOST: usize = 256;
+const MAX_OBJECTS: usize = 256;
 
 /// Thresholds of the objects that were learned last.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl Usual {
         let least = before.map_or(threshold, |before| before.min(threshold));
         self.changes += u64::from(before != Some(least));
         self.thresholds.retain(|(other, _)| other != path);
-        if self.thresholds.len() >= MOST {
+        if self.thresholds.len() >= MAX_OBJECTS {
             self.thresholds.remove(0);
         }
         self.thresholds.push((path.to_owned(), least));
@@ -75,7 +75,7 @@ impl Usual {
         let Some(mut thresholds) = text.lines().map(threshold).collect::<Option<Vec<_>>>() else {
             return false;
         };
-        thresholds.drain(..thresholds.len().saturating_sub(MOST));
+        thresholds.drain(..thresholds.len().saturating_sub(MAX_OBJECTS));
         self.thresholds = thresholds;
         true
     }
@@ -101,10 +101,10 @@ mod tests {
         usual.note("/a", 9 * MS);
         let paths = ["/a", "/b", "/c"].map(str::to_owned);
         assert_eq!(usual.of_all(&paths), [Some(9 * MS), Some(20 * MS), None]);
-        for number in 0..10 * MOST {
+        for number in 0..10 * MAX_OBJECTS {
             usual.note(&format!("/{number}"), MS);
             usual.note("/a", 30 * MS);
-            assert!(usual.thresholds.len() <= MOST);
+            assert!(usual.thresholds.len() <= MAX_OBJECTS);
         }
         assert_eq!(usual.of_all(&paths), [Some(9 * MS), None, None]);
         usual.clear();
@@ -140,8 +140,8 @@ mod tests {
         assert!(after.take(&kept));
         let known = ["/a b", "/c", "/d"].map(|path| after.of(path));
         assert_eq!(known, [Some(10 * MS), Some(20 * MS), None]);
-        let many: String = (0..2 * MOST).map(|number| format!("1 /{number}\n")).collect();
+        let many: String = (0..2 * MAX_OBJECTS).map(|number| format!("1 /{number}\n")).collect();
         assert!(after.take(&[KEPT_TIMES, many.as_bytes()].concat()));
-        assert_eq!((after.thresholds.len(), after.of("/0")), (MOST, None));
+        assert_eq!((after.thresholds.len(), after.of("/0")), (MAX_OBJECTS, None));
     }
 }

@@ -211,7 +211,7 @@ proptest! {
             site.sees(n as u64, n as u64, 5, &[]);
         }
         let evidence = &site.evidence;
-        prop_assert!(evidence.names.len() <= MOST_NAMES && evidence.pages.len() <= MOST_PAGES);
-        prop_assert!(evidence.names.values().all(|name| name.values.len() <= MOST_VALUES));
+        prop_assert!(evidence.names.len() <= MAX_NAMES && evidence.pages.len() <= MAX_PAGES);
+        prop_assert!(evidence.names.values().all(|name| name.values.len() <= MAX_VALUES));
     }
 }

@@ -41,7 +41,7 @@ fn vary_on_a_field_of_this_visitor_bars_no_url() {
     let admitted = of_a_request(&policy, &[("x-inertia", "1")]);
     let mut head = answered(200, &[("vary", "Accept-Encoding, X-Inertia")]);
     let found = policy.keep(&admitted, &mut head, at(0), wall());
-    assert_eq!(found, Err(Refusal::Unkept(Unkept::VariesHere("X-Inertia".into()))));
+    assert_eq!(found, Err(Refusal::NotCacheable(NotCacheable::VariesHere("X-Inertia".into()))));
     assert!(policy.may_hint("/a", at(1)).is_ok());
     let admitted = of_a_request(&policy, &[]);
     assert!(

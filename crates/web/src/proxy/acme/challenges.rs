@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Where it asks.
 pub(crate) const PATH: &str = "/.well-known/acme-challenge/";
 
-/// What is answered now, by token.
+/// The current answers by token.
 #[derive(Debug, Default)]
 pub(crate) struct Challenges(Mutex<BTreeMap<String, String>>);
 

@@ -1,8 +1,8 @@
 //! Certificates from a certificate authority (CA) by ACME (RFC 8555), with the challenge over HTTP (§8.3).
 //!
-//! The certificate and the key of a site lie in a folder as PEM files, which the proxy loads like any others. Where
-//! there is none, a self-signed one takes its place until the CA has issued one. This module requests a certificate
-//! if the one at hand is self-signed, or has less than a third of its life left.
+//! The certificate and the key of a site lie in a folder as PEM files, which the proxy loads like any others.
+//! A site without one uses a self-signed certificate until the CA has issued one. This module requests a
+//! certificate if the one at hand is self-signed, or has less than a third of its life left.
 
 mod challenges;
 mod expiry;
@@ -27,13 +27,13 @@ use super::site_config::SiteConfig;
 
 pub(crate) use challenges::Challenges;
 
-/// How often certificates are looked at.
-const LOOK: Duration = Duration::from_secs(3600);
+/// How often the certificates are checked.
+const CHECK_INTERVAL: Duration = Duration::from_secs(3600);
 /// After a failure it is tried again: soon at first, then rarely, as CAs count failures.
-const AGAIN: Duration = Duration::from_secs(60);
-const AGAIN_AT_MOST: Duration = Duration::from_secs(12 * 3600);
-/// So long the CA may take to look at the challenges, and to issue.
-const PATIENCE: Duration = Duration::from_secs(120);
+const RETRY_PAUSE: Duration = Duration::from_secs(60);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(12 * 3600);
+/// How long the CA may take to check the challenges and to issue.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How certificates are requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct AcmeConfig {
     pub roots: Option<PathBuf>,
     /// Where the CA writes to, as `mailto:` URLs.
     pub contact: Vec<String>,
-    /// Where account, certificates and keys lie.
+    /// The folder of account, certificates and keys.
     pub folder: PathBuf,
 }
 
@@ -76,7 +76,7 @@ enum NotIssued {
     Order(OrderStatus),
     #[error("{path} cannot be written ({source})")]
     Write { path: PathBuf, source: io::Error },
-    #[error("{0} holds no account: remove it, and a new one is made")]
+    #[error("{0} does not contain an account: remove it, and Lull creates a new one")]
     Account(PathBuf),
 }
 
@@ -122,24 +122,24 @@ pub(crate) async fn keep(
     issued: impl Fn() + Send + Sync,
 ) {
     let files = acme.files(&site);
-    let mut again = AGAIN;
+    let mut again = RETRY_PAUSE;
     loop {
         let is_due = fs::read(&files.certificates)
             .map_or(true, |pem| expiry::is_due(&pem, SystemTime::UNIX_EPOCH + since_1970()));
         if !is_due {
-            sleep(LOOK).await;
+            sleep(CHECK_INTERVAL).await;
             continue;
         }
         match issue(&acme, &site, &files, &challenges).await {
             Ok(()) => {
-                again = AGAIN;
+                again = RETRY_PAUSE;
                 issued();
             }
             Err(why) => {
                 let name = site.names.first().cloned().unwrap_or_default();
-                listener.tell(&Event::CertificateNotIssued { name, why: why.to_string() });
+                listener.report(&Event::CertificateNotIssued { name, why: why.to_string() });
                 sleep(again).await;
-                again = (again * 3).min(AGAIN_AT_MOST);
+                again = (again * 3).min(MAX_RETRY_PAUSE);
             }
         }
     }
@@ -173,7 +173,7 @@ async fn issue(
         offered.add(&challenge.token, challenge.key_authorization().as_str());
         challenge.set_ready().await?;
     }
-    let retries = RetryPolicy::default().timeout(PATIENCE);
+    let retries = RetryPolicy::default().timeout(TIMEOUT);
     let status = order.poll_ready(&retries).await?;
     if status != OrderStatus::Ready {
         return Err(NotIssued::Order(status));
@@ -187,7 +187,7 @@ async fn issue(
     Ok(())
 }
 
-/// The account of before, or a new one.
+/// The previous account, or a new one.
 async fn account(acme: &AcmeConfig) -> std::result::Result<Account, NotIssued> {
     let path = acme.folder.join("account.json");
     let builder = match &acme.roots {

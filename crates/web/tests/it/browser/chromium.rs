@@ -11,7 +11,7 @@ use lull_testing::Missing;
 use serde_json::{Value, json};
 
 /// How long a test waits for a required event.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// The requests of the present page.
 const REQUESTS: &str = "performance.getEntriesByType('resource').map(one =>
     [one.name, one.initiatorType, one.responseStatus, one.startTime, one.duration].join(' '))";
@@ -118,11 +118,11 @@ impl Chromium {
     /// Waits until an expression is true in the current page.
     ///
     /// # Panics
-    /// If it is still false after [`PATIENCE`].
+    /// If it is still false after [`TIMEOUT`].
     pub(crate) fn wait_until(&mut self, expression: &str) {
         let begun = Instant::now();
         while self.run(expression) != true {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 let requests = self.run(REQUESTS);
                 panic!("never true: {expression}; requests of the page: {requests:#}");
             }

@@ -50,7 +50,7 @@ const SHADOW_LINKS: &str = "<div id=host><template shadowrootmode=open>
 /// A file that is downloaded, and not a page.
 pub(crate) const DOWNLOAD: &str = "/file";
 /// How long a test waits for a required event.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A request, as the server behind the rules saw it.
 #[derive(Clone, Debug)]
@@ -156,7 +156,7 @@ impl Site {
     pub(crate) fn wait_until(&self, what: &str, is: impl Fn(&Seen) -> bool) {
         let begun = Instant::now();
         while !is(&self.shared.seen()) {
-            assert!(begun.elapsed() < PATIENCE, "{what} never came: {:#?}", self.shared.seen());
+            assert!(begun.elapsed() < TIMEOUT, "{what} never came: {:#?}", self.shared.seen());
             thread::sleep(Duration::from_millis(50));
         }
     }

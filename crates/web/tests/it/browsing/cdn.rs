@@ -146,7 +146,7 @@ fn cdn_that_answers_prefetches_itself_is_detected() {
     chromium.goto(&network.url("/a"));
     let begun = Instant::now();
     while chromium.run("sessionStorage.lull") != "1" {
-        assert!(begun.elapsed() < PATIENCE, "not detected: {:#}", chromium.run(DONE));
+        assert!(begun.elapsed() < TIMEOUT, "not detected: {:#}", chromium.run(DONE));
         thread::sleep(Duration::from_millis(100));
         chromium.go_on(begun, &format!("http://{}/a", network.proxy.address()));
     }

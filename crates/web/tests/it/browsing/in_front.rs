@@ -54,7 +54,7 @@ fn behind(proxy: &Proxy) -> String {
 fn wait_for_the_word(chromium: &mut Chromium, proxy: &Proxy) {
     let begun = Instant::now();
     while chromium.run("sessionStorage.lull") != "1" {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             panic!("it is not noticed by {:#}", chromium.run(DONE));
         }
         thread::sleep(Duration::from_millis(100));

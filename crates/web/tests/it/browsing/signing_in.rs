@@ -194,7 +194,7 @@ fn sign_in_keeps_the_rest_of_the_cache() {
     let begun = Instant::now();
     while visitor.nginx.asked("/dot").len() < ENTRIES {
         let seen = visitor.nginx.asked("/dot").len();
-        assert!(begun.elapsed() < PATIENCE, "{seen} of {ENTRIES}");
+        assert!(begun.elapsed() < TIMEOUT, "{seen} of {ENTRIES}");
         thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(visitor.chromium.run(&fetch_all), ENTRIES);

@@ -34,7 +34,7 @@ fn bar_of_a_day_survives_a_restart() {
         let settings = Settings { monitor: quick(), ..Settings::default() };
         site_before(address, settings, |settings, save| {
             let (before, keep) = (kept.lock().unwrap().clone(), Arc::clone(&kept));
-            Nps::new(settings, model, Some(save)).keeping_bars(
+            Nps::new(settings, model, Some(save)).with_saved_bars(
                 &before,
                 Box::new(move |bars| {
                     *keep.lock().unwrap() = bars.to_vec();
@@ -68,7 +68,7 @@ fn urls_barred_during_log_import_are_persisted() {
     });
     let address = moving(&Arc::new(true.into()));
     let site = site_before(address, Settings::default(), |settings, save| {
-        Nps::learning(settings, learn, Some(save)).keeping_bars(
+        Nps::learning(settings, learn, Some(save)).with_saved_bars(
             &[],
             Box::new(move |bars| {
                 *keep.lock().unwrap() = bars.to_vec();

@@ -50,10 +50,10 @@ pub(super) fn fan_out(args: &Args) -> anyhow::Result<ExitCode> {
         let settings = args.load.settings(folder, &args.rates, args.within);
         Ok(run(&settings, &args.replicas)?)
     };
-    args.place.measure(work, in_words)
+    args.place.measure(work, to_text)
 }
 
-fn in_words(report: &Report, system: &str) -> String {
+fn to_text(report: &Report, system: &str) -> String {
     let mut text = format!(
         "{} bytes a write, on {system}; times from the acknowledgement to the last replica, processor \
          time of the origin for each invalidation\n\

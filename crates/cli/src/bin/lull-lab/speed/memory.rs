@@ -52,21 +52,20 @@ pub(super) fn memory(args: &Args) -> anyhow::Result<ExitCode> {
             program: (program, arguments),
         })?)
     };
-    args.place.measure(work, in_words)
+    args.place.measure(work, to_text)
 }
 
 /// Runs the replicas that the standard input names.
 pub(super) fn replicas() -> anyhow::Result<ExitCode> {
-    lull_lab::run::end_with_runner();
+    lull_lab::run::end_with_parent_thread();
     memory::replicas(io::stdin(), io::stdout())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn in_words(report: &Report, system: &str) -> String {
+fn to_text(report: &Report, system: &str) -> String {
     format!(
-        "{} objects of {} bytes, written and told to {} replicas in {:.1} s, on {system}\n\
-         {} invalidations decoded, {} bodies wait, {} came\n\
-         the origin had {} at most\n",
+        "{} objects of {} bytes, written and sent to {} replicas in {:.1} s, on {system}\n{} \
+         invalidations decoded, {} bodies wait, {} came\nthe origin had {} at most\n",
         report.objects,
         report.bytes,
         report.replicas,

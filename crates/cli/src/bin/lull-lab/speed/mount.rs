@@ -95,12 +95,12 @@ pub(crate) struct OpensArgs {
 /// Opens files in both mounts.
 pub(super) fn mount(args: &Args) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("this program cannot find itself")?;
-    args.place.measure(|folder| compare(&program, folder, &args.counts), in_words)
+    args.place.measure(|folder| compare(&program, folder, &args.counts), to_text)
 }
 
 /// Opens files in both, and prints the times.
 pub(super) fn opens(args: &OpensArgs) -> anyhow::Result<ExitCode> {
-    lull_lab::run::end_with_runner();
+    lull_lab::run::end_with_parent_thread();
     let report = opens::compare(&args.counts.settings(), &args.measured, &args.beside)?;
     let text = serde_json::to_vec(&report)?;
     io::stdout().write_all(&text).context("cannot write")?;
@@ -138,19 +138,22 @@ fn opened(
     // A signal of the terminal ends this process, and this process ends that one: it reports nothing about
     // it.
     command.stdin(Stdio::null()).process_group(0);
-    let said = command.output().context("what opens the files cannot be started")?;
+    let said = command.output().context("the program that opens the files cannot be started")?;
     if !said.status.success() {
         let why = String::from_utf8_lossy(&said.stderr);
         let why = why.trim();
         match why.strip_prefix("lull: ").unwrap_or(why) {
-            "" => bail!("what opens the files has failed ({})", said.status),
+            "" => bail!("the program that opens the files has failed ({})", said.status),
             why => bail!("{why}"),
         }
     }
-    serde_json::from_slice(&said.stdout).context("what opens the files says nothing of use")
+    serde_json::from_slice(&said.stdout).context(
+        "the program that opens the files printed no \
+                                                  result",
+    )
 }
 
-fn in_words(report: &Report, system: &str) -> String {
+fn to_text(report: &Report, system: &str) -> String {
     let line = |name: &str, opened: &Opened| {
         format!(
             "{name:<16}  {:>9}  {:>7.1}  {:>7.1}  {:>8.1}\n",

@@ -26,10 +26,10 @@ pub(super) fn publish(args: &Args) -> anyhow::Result<ExitCode> {
         let (folder, files) = (folder.to_owned(), args.files.clone());
         Ok(run(&Settings { folder, files, size: args.bytes as usize })?)
     };
-    args.place.measure(work, in_words)
+    args.place.measure(work, to_text)
 }
 
-fn in_words(report: &Report, system: &str) -> String {
+fn to_text(report: &Report, system: &str) -> String {
     let bytes = report.bytes;
     let mut text = format!(
         "Publications of files of {bytes} bytes, on {system}:\n\n{:>9} {:>9} {:>9} {:>9} {:>6}   {}\n",

@@ -46,10 +46,10 @@ pub(super) fn writes(args: &Args) -> anyhow::Result<ExitCode> {
         let settings = args.load.settings(folder, &args.rates, args.within);
         Ok(run(&settings)?)
     };
-    args.place.measure(work, in_words)
+    args.place.measure(work, to_text)
 }
 
-fn in_words(report: &Report, system: &str) -> String {
+fn to_text(report: &Report, system: &str) -> String {
     let mut text = format!(
         "{} writers, {} bytes a write, on {system}; times from when a write was due\n\
          offered/s  acknowledged/s   p50 ms   p99 ms    max ms  late p99 ms  refused  unanswered\n",

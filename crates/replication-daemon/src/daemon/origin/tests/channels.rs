@@ -67,7 +67,8 @@ async fn peer_without_a_certificate_can_only_enrol() {
     let ticket = origin.ticket("newcomer", &address, Duration::from_secs(60)).unwrap();
     let number = ticket.replica;
     let joining = Joining::new(ticket).unwrap();
-    let dial = |channel| dial(&address, joining.connect(today(&site.clock)).unwrap(), channel);
+    let dial =
+        |channel| dial(&address, joining.connect(certificate_time(&site.clock)).unwrap(), channel);
     let newer = Session { replica: Incarnation(8), ..Session::default() };
     // Neither under its own number nor under that of the other replica.
     for replica in [number, identity.replica()] {

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, split};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::*;
-use crate::daemon::clock::today;
+use crate::daemon::clock::certificate_time;
 use crate::identity::OriginIdentity;
 
 /// More than is kept in memory during the transfer: most of it is in a file when the bad piece arrives.
@@ -45,10 +45,10 @@ impl Forger {
     /// Ends as soon as one side has gone.
     async fn carry(self: Arc<Self>, near: TcpStream) {
         let identity = OriginIdentity::open(&self.theirs, self.clock.read().wall).unwrap();
-        let accept = TlsAcceptor::from(identity.accept(today(&self.clock)).unwrap());
+        let accept = TlsAcceptor::from(identity.accept(certificate_time(&self.clock)).unwrap());
         let Ok(near) = accept.accept(near).await else { return };
         let identity = crate::identity::ReplicaIdentity::open(&self.own).unwrap();
-        let (config, name) = identity.connect(today(&self.clock)).unwrap();
+        let (config, name) = identity.connect(certificate_time(&self.clock)).unwrap();
         let Ok(far) = TcpStream::connect(self.origin).await else { return };
         let Ok(far) = TlsConnector::from(config).connect(name, far).await else { return };
         let ((mut said, told), (answers, mut asks)) = (split(near), split(far));

@@ -24,7 +24,7 @@ const OPERATIONS: u32 = 400;
 /// Names of files and of folders, in each folder.
 const NAMES: u64 = 5;
 const FOLDERS: [&str; 5] = ["", "d", "d/e", "f", "g"];
-const LONGEST: u64 = 40_000;
+const MAX_FRAME_BYTES: u64 = 40_000;
 
 /// Makes changes in a folder.
 struct Driver {
@@ -54,12 +54,12 @@ impl Driver {
     }
 
     fn bytes(&mut self) -> Vec<u8> {
-        let (length, seed) = (self.below(LONGEST), self.random.bits() as u8);
+        let (length, seed) = (self.below(MAX_FRAME_BYTES), self.random.bits() as u8);
         (0..length).map(|at| (at / 251) as u8 ^ seed).collect()
     }
 
     fn length(&mut self) -> i64 {
-        self.below(LONGEST) as i64
+        self.below(MAX_FRAME_BYTES) as i64
     }
 
     /// Makes a change. It may fail, because there is no such file, or another entry is there.
@@ -146,10 +146,10 @@ impl Driver {
             }
             22 => {
                 let file = File::options().read(true).write(true).open(&name)?;
-                self.mapped.push(Mapping::new(file, LONGEST as usize)?);
+                self.mapped.push(Mapping::new(file, MAX_FRAME_BYTES as usize)?);
             }
             _ => {
-                let (at, byte) = (self.below(LONGEST) as usize, self.random.bits() as u8);
+                let (at, byte) = (self.below(MAX_FRAME_BYTES) as usize, self.random.bits() as u8);
                 if let Some(mapping) = self.mapped.last_mut() {
                     mapping.write(at, byte);
                 }

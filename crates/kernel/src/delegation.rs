@@ -1,7 +1,6 @@
-//! The traffic that a program in the background has others send, and how to slow that as well.
+//! The traffic that a background program delegates to other processes, and how to slow it.
 //!
-//! `bpf/elsewhere.bpf.c` reports it. An old or incomplete kernel reports less; none of that prevents the
-//! program from running.
+//! `bpf/delegation.bpf.c` reports it. An old or incomplete kernel reports less, and the program still runs.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,35 +16,35 @@ use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBuffe
 
 use crate::mounts::{self, Mount};
 use crate::service::Service;
-use crate::skeletons::elsewhere::{ElsewhereSkel, ElsewhereSkelBuilder};
+use crate::skeletons::delegation::{DelegationSkel, DelegationSkelBuilder};
 use crate::sys;
 
-/// The sizes of `struct elsewhere_record` and `struct elsewhere_event`, which bpf/elsewhere.bpf.c asserts.
+/// The sizes of `struct delegation_record` and `struct delegation_event`, which bpf/delegation.bpf.c asserts.
 const RECORD_SIZE: usize = 24;
 const EVENT_SIZE: usize = 116;
 
-/// `enum elsewhere_kind` of bpf/elsewhere.h.
+/// `enum delegation_kind` of bpf/delegation.h.
 const SOCKET: u32 = 1;
 const CONNECTED: u32 = 3;
 const MOVED: u32 = 4;
 
 /// The pauses between two scans of all descriptors. A scan takes a share of a processor of 1/20 at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 const REST: u32 = 20;
 
 /// Limit of looked-up paths of Unix sockets, and of listed moved processes.
-const MOST: usize = 32;
+const MAX_LISTED: usize = 32;
 
 /// The loaded programs.
-pub(crate) struct Elsewhere<'obj> {
-    skeleton: ElsewhereSkel<'obj>,
+pub(crate) struct Delegation<'obj> {
+    skeleton: DelegationSkel<'obj>,
     _links: Vec<Link>,
     /// The file systems that other processes write to the network, by their devices.
     networks: BTreeMap<u32, Mount>,
 }
 
-impl<'obj> Elsewhere<'obj> {
+impl<'obj> Delegation<'obj> {
     /// Watches a cgroup, as far as this kernel can.
     pub(crate) fn watch(
         storage: &'obj mut [MaybeUninit<OpenObject>; 2],
@@ -70,7 +69,7 @@ impl<'obj> Elsewhere<'obj> {
                 MapFlags::ANY,
             );
         }
-        Some(Elsewhere { skeleton, _links: links, networks })
+        Some(Delegation { skeleton, _links: links, networks })
     }
 
     /// The reports from now on.
@@ -91,7 +90,7 @@ impl<'obj> Elsewhere<'obj> {
             looks,
             networks: &self.networks,
             pause: FIRST_PAUSE,
-            next_look: Instant::now() + FIRST_PAUSE,
+            next_scan: Instant::now() + FIRST_PAUSE,
             written: BTreeSet::new(),
             paths: BTreeSet::new(),
             services: BTreeSet::new(),
@@ -104,14 +103,14 @@ fn load<'obj>(
     storage: &'obj mut MaybeUninit<OpenObject>,
     id: u64,
     sees_unix: bool,
-) -> Option<ElsewhereSkel<'obj>> {
-    let mut open = ElsewhereSkelBuilder::default().open(storage).ok()?;
+) -> Option<DelegationSkel<'obj>> {
+    let mut open = DelegationSkelBuilder::default().open(storage).ok()?;
     open.maps.rodata_data.as_deref_mut()?.background_id = id;
     open.progs.lull_connect_unix.set_autoload(sees_unix);
     open.load().ok()
 }
 
-/// A report of a program of `bpf/elsewhere.bpf.c`.
+/// A report of a program of `bpf/delegation.bpf.c`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event {
     Connected { path: String },
@@ -143,7 +142,7 @@ pub(crate) struct Reports<'run> {
     looks: Link,
     networks: &'run BTreeMap<u32, Mount>,
     pause: Duration,
-    next_look: Instant,
+    next_scan: Instant,
     /// Devices with writes.
     written: BTreeSet<u32>,
     /// Unix sockets with connections.
@@ -160,22 +159,22 @@ impl Reports<'_> {
     }
 
     /// When the descriptors have to be scanned next.
-    pub(crate) fn next_look(&self) -> Instant {
-        self.next_look
+    pub(crate) fn next_scan(&self) -> Instant {
+        self.next_scan
     }
 
-    /// Handles the reports. `elsewhere` returns the cgroup of a process that is not in the background.
-    pub(crate) fn take(&mut self, elsewhere: impl Fn(i32) -> Option<String>) {
+    /// Handles the reports. `delegation` returns the cgroup of a process that is not in the background.
+    pub(crate) fn take(&mut self, foreign_cgroup: impl Fn(i32) -> Option<String>) {
         let _ = self.ring.consume();
         for event in self.events.take() {
             match event {
-                Event::Moved { process } if self.moved.len() < MOST => {
-                    self.moved.extend(elsewhere(process).map(|cgroup| (process, cgroup)));
+                Event::Moved { process } if self.moved.len() < MAX_LISTED => {
+                    self.moved.extend(foreign_cgroup(process).map(|cgroup| (process, cgroup)));
                 }
                 Event::Connected { path } if self.is_new(&path) => {
                     let service = Service::behind(&path);
                     let outside = |service: &Service| {
-                        service.process().is_none_or(|process| elsewhere(process).is_some())
+                        service.process().is_none_or(|process| foreign_cgroup(process).is_some())
                     };
                     self.services.extend(service.filter(outside));
                 }
@@ -186,13 +185,13 @@ impl Reports<'_> {
 
     /// Notes a path; returns whether it has to be looked up.
     fn is_new(&mut self, path: &str) -> bool {
-        self.paths.len() < MOST && self.paths.insert(path.to_owned())
+        self.paths.len() < MAX_LISTED && self.paths.insert(path.to_owned())
     }
 
     /// Scans all descriptors of the background, if it is time. Returns the processes with TCP sockets that
     /// were made outside.
-    pub(crate) fn look(&mut self, now: Instant) -> BTreeSet<i32> {
-        if now < self.next_look {
+    pub(crate) fn scan(&mut self, now: Instant) -> BTreeSet<i32> {
+        if now < self.next_scan {
             return BTreeSet::new();
         }
         let mut bytes = Vec::new();
@@ -205,8 +204,8 @@ impl Reports<'_> {
                 _ => self.written.extend([word(record, 8)]),
             }
         }
-        self.pause = (2 * self.pause).min(LONGEST_PAUSE).max(REST * now.elapsed());
-        self.next_look = Instant::now() + self.pause;
+        self.pause = (2 * self.pause).min(MAX_PAUSE).max(REST * now.elapsed());
+        self.next_scan = Instant::now() + self.pause;
         processes
     }
 
@@ -221,7 +220,7 @@ impl Reports<'_> {
                 }
                 None => "copy it to the server with rsync or scp instead".to_owned(),
             };
-            format!("what is written to {point} ({kind}), which was mounted before: {remedy}")
+            format!("writes to {point} ({kind}), which was mounted before: {remedy}")
         });
         let moved = self.moved.iter().filter(|&(&process, _)| process != program);
         let moved = moved.map(|(process, cgroup)| {
@@ -230,7 +229,7 @@ impl Reports<'_> {
                  with 'lull exec --pid {process} --children'"
             )
         });
-        written.chain(self.services.iter().map(Service::told)).chain(moved).collect()
+        written.chain(self.services.iter().map(Service::description)).chain(moved).collect()
     }
 }
 

@@ -5,13 +5,13 @@
  */
 #include <linux/bpf.h>
 #include "kernel.h"
-#include "elsewhere.h"
+#include "delegation.h"
 
 #define INLINE inline __attribute__((always_inline))
 
-/* crates/kernel/src/elsewhere.rs reads the fields by their position. */
-_Static_assert(sizeof(struct elsewhere_record) == 24 && sizeof(struct elsewhere_event) == 116,
-	       "change RECORD_SIZE and EVENT_SIZE in crates/kernel/src/elsewhere.rs, too");
+/* crates/kernel/src/delegation.rs reads the fields by their position. */
+_Static_assert(sizeof(struct delegation_record) == 24 && sizeof(struct delegation_event) == 116,
+	       "change RECORD_SIZE and EVENT_SIZE in crates/kernel/src/delegation.rs, too");
 
 /* Variants of the kernel's structures, with fields that only this file needs. */
 struct sock___protocol {
@@ -128,7 +128,7 @@ static INLINE bool is_foreign_socket(struct file___open *file)
 SEC("iter/task_file")
 int lull_descriptors(struct bpf_iter__task_file *ctx)
 {
-	struct elsewhere_record record = {};
+	struct delegation_record record = {};
 	struct task_struct *task = ctx->task;
 	struct file___open *file = ctx->file;
 	struct inode___device *inode;
@@ -141,12 +141,12 @@ int lull_descriptors(struct bpf_iter__task_file *ctx)
 	if ((BPF_CORE_READ(inode, i_mode) & MODE_TYPE) == MODE_SOCKET) {
 		if (!is_foreign_socket(file))
 			return 0;
-		record.kind = ELSEWHERE_SOCKET;
+		record.kind = DELEGATION_SOCKET;
 	} else {
 		if (!(BPF_CORE_READ(file, f_flags) & ACCESS_MODE) ||
 		    !bpf_map_lookup_elem(&devices, &device))
 			return 0;
-		record.kind = ELSEWHERE_FILE;
+		record.kind = DELEGATION_FILE;
 	}
 	record.process = BPF_CORE_READ(task, tgid);
 	record.device = device;
@@ -155,9 +155,9 @@ int lull_descriptors(struct bpf_iter__task_file *ctx)
 	return 0;
 }
 
-static INLINE struct elsewhere_event *event(u32 kind, u32 process)
+static INLINE struct delegation_event *event(u32 kind, u32 process)
 {
-	struct elsewhere_event *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+	struct delegation_event *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
 
 	if (!e)
 		return NULL;
@@ -169,7 +169,7 @@ static INLINE struct elsewhere_event *event(u32 kind, u32 process)
 
 static INLINE void tell_of_move(u32 process)
 {
-	struct elsewhere_event *e = event(ELSEWHERE_MOVED, process);
+	struct delegation_event *e = event(DELEGATION_MOVED, process);
 
 	if (e)
 		bpf_ringbuf_submit(e, 0);
@@ -210,7 +210,7 @@ SEC("cgroup/connect_unix")
 int lull_connect_unix(struct bpf_sock_addr *ctx)
 {
 	struct bpf_sock_addr_kern *kernel = bpf_cast_to_kern_ctx(ctx);
-	struct elsewhere_event *e = event(ELSEWHERE_CONNECTED, bpf_get_current_pid_tgid() >> 32);
+	struct delegation_event *e = event(DELEGATION_CONNECTED, bpf_get_current_pid_tgid() >> 32);
 
 	if (!e)
 		return 1;

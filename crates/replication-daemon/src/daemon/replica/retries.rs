@@ -7,21 +7,21 @@ const AT_ONCE: u32 = 8;
 /// Pause before the first attempt after these; doubled with each.
 const FIRST: Duration = Duration::from_millis(50);
 /// Longest pause between attempts. Each may fetch a whole body from the origin.
-const LONGEST: Duration = Duration::from_secs(10);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
-/// The attempts of a reader, who waits until the patience ends.
+/// The retries of a reader, until its timeout.
 #[derive(Debug)]
-pub(crate) struct Tries {
+pub(crate) struct Retries {
     /// None if it has no end.
     until: Option<Instant>,
     count: u32,
     pause: Duration,
 }
 
-impl Tries {
+impl Retries {
     pub(crate) fn new(patience: Option<Duration>) -> Self {
         let until = patience.and_then(|patience| Instant::now().checked_add(patience));
-        Tries { until, count: 0, pause: FIRST }
+        Retries { until, count: 0, pause: FIRST }
     }
 
     /// The rest of the patience, if it is limited.
@@ -40,7 +40,7 @@ impl Tries {
             return false;
         }
         tokio::time::sleep(left.map_or(self.pause, |left| left.min(self.pause))).await;
-        self.pause = (2 * self.pause).min(LONGEST);
+        self.pause = (2 * self.pause).min(MAX_PAUSE);
         true
     }
 }
@@ -52,24 +52,24 @@ mod tests {
     #[tokio::test]
     async fn retries_last_as_long_as_the_reader_waits() {
         let patience = Duration::from_millis(200);
-        let (begun, mut tries, mut count) = (Instant::now(), Tries::new(Some(patience)), 0);
-        while tries.next().await {
+        let (begun, mut retries, mut count) = (Instant::now(), Retries::new(Some(patience)), 0);
+        while retries.next().await {
             count += 1;
-            assert!(tries.left().is_some_and(|left| left <= patience));
+            assert!(retries.left().is_some_and(|left| left <= patience));
         }
         assert!(begun.elapsed() >= patience, "{:?}", begun.elapsed());
         assert!((9..=11).contains(&count), "{count} tries");
-        let mut tries = Tries::new(None);
+        let mut retries = Retries::new(None);
         for count in 1..=11 {
-            assert!(tries.next().await && tries.left().is_none(), "{count}");
+            assert!(retries.next().await && retries.left().is_none(), "{count}");
         }
     }
 
     #[tokio::test]
     async fn reader_without_patience_still_gets_some_retries() {
-        let mut tries = Tries::new(Some(Duration::ZERO));
+        let mut retries = Retries::new(Some(Duration::ZERO));
         let mut count = 0;
-        while tries.next().await {
+        while retries.next().await {
             count += 1;
         }
         assert_eq!(count, AT_ONCE);

@@ -9,14 +9,14 @@ const LONG: Duration = Duration::from_secs(3600);
 
 /// The observations of it.
 #[derive(Debug, Default)]
-pub(super) struct Dry {
+pub(super) struct BudgetStarvation {
     looked: Option<Timestamp>,
     /// Since the last budget, the time in which hints were requested.
     time: Duration,
     is_told: bool,
 }
 
-impl Dry {
+impl BudgetStarvation {
     /// Checks whether the owner is to be informed now. To be called repeatedly: the time between two checks
     /// counts with the state at the second one.
     pub(super) fn look(&mut self, now: Timestamp, is_wanted: bool, has_budget: bool) -> bool {
@@ -36,13 +36,13 @@ mod tests {
 
     #[test]
     fn hour_without_budget_is_reported_once() {
-        let mut dry = Dry::default();
+        let mut starvation = BudgetStarvation::default();
         let (mut now, mut told) = (Timestamp::ZERO, Vec::new());
         let mut look = |minutes: u32, is_wanted, has_budget| {
             let before = told.len();
             for _ in 0..60 * minutes {
                 now += Duration::from_secs(1);
-                if dry.look(now, is_wanted, has_budget) {
+                if starvation.look(now, is_wanted, has_budget) {
                     told.push(now);
                 }
             }

@@ -13,13 +13,13 @@ use crate::types::Digest;
 
 /// The objects of the state that lack their bodies, by the hashes of these and by path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Bodiless {
+pub(super) struct WithoutBody {
     /// None sorts before all paths.
     by_body: BTreeSet<(Digest, Option<Path>)>,
     paths: BTreeSet<Path>,
 }
 
-impl Bodiless {
+impl WithoutBody {
     /// An object has entered the state.
     pub(super) fn add(&mut self, path: &Path, object: &Object) {
         if !object.valid {
@@ -51,7 +51,7 @@ impl Bodiless {
 impl<P: Clone> Replica<P> {
     /// A body is in the store: objects without it take it over.
     pub(super) fn take_over_all(&mut self, now: LocalTime, digest: &Digest) {
-        for path in self.bodies.bodiless.of(digest) {
+        for path in self.bodies.without_body.of(digest) {
             self.take_over(now, &path);
         }
     }

@@ -10,7 +10,7 @@ use super::site::MOUNTS;
 /// clocks of replicas some have to be found close to the origin's, and some too far.
 const MINUTE: Duration = Duration::from_secs(60);
 /// The part of the reads that must be during faults.
-const LEAST_DURING_FAULTS: f64 = 0.2;
+const MIN_DURING_FAULTS: f64 = 0.2;
 /// The length of a full run, for which the minima hold.
 const FULL: Duration = Duration::from_secs(1_800);
 const READS: usize = 1_000_000;
@@ -34,7 +34,7 @@ fn is_in_mount(read: &Read) -> bool {
 
 /// The coverage of a run.
 #[derive(Clone, Debug)]
-struct Shown {
+struct Coverage {
     reads: usize,
     during_faults: usize,
     writes: usize,
@@ -45,9 +45,9 @@ struct Shown {
 }
 
 /// The missing events of a finished run, in words.
-pub(super) fn lacking(length: Duration, history: &History) -> Vec<String> {
+pub(super) fn missing_events(length: Duration, history: &History) -> Vec<String> {
     let mut lacking = silent(history);
-    let shown = Shown {
+    let coverage = Coverage {
         reads: history.reads.len(),
         during_faults: history.reads_during_faults(),
         writes: history.writes.len(),
@@ -55,7 +55,7 @@ pub(super) fn lacking(length: Duration, history: &History) -> Vec<String> {
         in_calm: history.reads_in_calm(),
         skews: history.skews,
     };
-    lacking.extend(too_little(length, &shown));
+    lacking.extend(missing_coverage(length, &coverage));
     lacking
 }
 
@@ -84,8 +84,8 @@ fn silent(history: &History) -> Vec<String> {
 }
 
 /// The events of which a run of this length had too few.
-fn too_little(length: Duration, shown: &Shown) -> Vec<String> {
-    let Shown { reads, during_faults, writes, faults, in_calm, skews } = shown;
+fn missing_coverage(length: Duration, coverage: &Coverage) -> Vec<String> {
+    let Coverage { reads, during_faults, writes, faults, in_calm, skews } = coverage;
     let mut lacking = Vec::new();
     if length >= FULL {
         if *reads < READS {
@@ -96,7 +96,7 @@ fn too_little(length: Duration, shown: &Shown) -> Vec<String> {
         }
     }
     if length >= MINUTE {
-        if (*during_faults as f64) < LEAST_DURING_FAULTS * *reads as f64 {
+        if (*during_faults as f64) < MIN_DURING_FAULTS * *reads as f64 {
             lacking.push(format!("{during_faults} of {reads} reads during faults are too few"));
         }
         let least = if length >= FULL { OF_EACH_FAULT } else { 1 };
@@ -104,10 +104,10 @@ fn too_little(length: Duration, shown: &Shown) -> Vec<String> {
             lacking.push(format!("{} came {count} times, not {least}", fault.name()));
         }
         for replica in (0..in_calm.len()).filter(|replica| in_calm[*replica] == 0) {
-            lacking.push(format!("nothing was read in calm at replica {replica}"));
+            lacking.push(format!("nothing was read without faults at replica {replica}"));
         }
         for (count, what) in [
-            (skews.told, "told that the wall clocks are too far apart"),
+            (skews.told, "reported that the wall clocks are too far apart"),
             (skews.too_far, "found them too far apart when it was asked"),
             (skews.close, "found them close when it was asked"),
         ] {
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn each_replica_must_answer_each_kind_of_client() {
-        assert_eq!(lacking(Duration::from_secs(20), &history()), [""; 0]);
+        assert_eq!(missing_events(Duration::from_secs(20), &history()), [""; 0]);
         let whole = history();
         for missing in 0..whole.reads.len() {
             let mut history = whole.clone();
@@ -160,7 +160,7 @@ mod tests {
             let read = history.reads.remove(missing);
             history.last_reads -= 1;
             history.reads.push(read);
-            let said = lacking(Duration::from_secs(20), &history);
+            let said = missing_events(Duration::from_secs(20), &history);
             assert_eq!(said.len(), 1, "{read:?}: {said:?}");
             assert!(said[0].ends_with(&format!("at replica {}", read.replica)), "{said:?}");
         }
@@ -168,45 +168,50 @@ mod tests {
             let mut history = whole.clone();
             history.writes.remove(missing);
             assert_eq!(
-                lacking(Duration::from_secs(20), &history),
+                missing_events(Duration::from_secs(20), &history),
                 [format!("nothing was written {words}")]
             );
         }
-        assert_eq!(lacking(Duration::from_secs(1), &History::default()).len(), 2, "nobody wrote");
+        assert_eq!(
+            missing_events(Duration::from_secs(1), &History::default()).len(),
+            2,
+            "nobody wrote"
+        );
     }
 
-    fn shown(reads: usize, during_faults: usize, writes: usize, of_each: u64) -> Shown {
+    fn coverage(reads: usize, during_faults: usize, writes: usize, of_each: u64) -> Coverage {
         let faults = Fault::ALL.map(|fault| (fault, of_each)).into();
         let skews = Skews { told: 1, too_far: 1, close: 1 };
-        Shown { reads, during_faults, writes, faults, in_calm: vec![1; 2], skews }
+        Coverage { reads, during_faults, writes, faults, in_calm: vec![1; 2], skews }
     }
 
     #[test]
     fn longer_run_must_show_more() {
-        for (seconds, shown, expected) in [
-            (59, shown(100, 0, 1, 0), 0),
-            (60, shown(100, 20, 1, 1), 0),
-            (60, shown(100, 19, 1, 1), 1),
-            (60, shown(100, 20, 1, 0), Fault::ALL.len()),
-            (1_799, shown(100, 20, 1, 1), 0),
-            (1_800, shown(1_000_000, 200_000, 10_000, 100), 0),
-            (1_800, shown(999_999, 200_000, 10_000, 100), 1),
-            (1_800, shown(1_000_000, 199_999, 10_000, 100), 1),
-            (1_800, shown(1_000_000, 200_000, 9_999, 100), 1),
-            (1_800, shown(1_000_000, 200_000, 10_000, 99), Fault::ALL.len()),
+        for (seconds, coverage, expected) in [
+            (59, coverage(100, 0, 1, 0), 0),
+            (60, coverage(100, 20, 1, 1), 0),
+            (60, coverage(100, 19, 1, 1), 1),
+            (60, coverage(100, 20, 1, 0), Fault::ALL.len()),
+            (1_799, coverage(100, 20, 1, 1), 0),
+            (1_800, coverage(1_000_000, 200_000, 10_000, 100), 0),
+            (1_800, coverage(999_999, 200_000, 10_000, 100), 1),
+            (1_800, coverage(1_000_000, 199_999, 10_000, 100), 1),
+            (1_800, coverage(1_000_000, 200_000, 9_999, 100), 1),
+            (1_800, coverage(1_000_000, 200_000, 10_000, 99), Fault::ALL.len()),
         ] {
-            let said = too_little(Duration::from_secs(seconds), &shown);
-            assert_eq!(said.len(), expected, "{seconds} s, {shown:?}: {said:?}");
+            let said = missing_coverage(Duration::from_secs(seconds), &coverage);
+            assert_eq!(said.len(), expected, "{seconds} s, {coverage:?}: {said:?}");
         }
-        let mut one = shown(100, 20, 1, 1);
+        let mut one = coverage(100, 20, 1, 1);
         one.faults.insert(Fault::Kill, 0);
-        assert_eq!(too_little(MINUTE, &one), ["kill came 0 times, not 1"]);
-        let hollow = Shown { in_calm: vec![1, 0], skews: Skews::default(), ..shown(100, 20, 1, 1) };
+        assert_eq!(missing_coverage(MINUTE, &one), ["kill came 0 times, not 1"]);
+        let hollow =
+            Coverage { in_calm: vec![1, 0], skews: Skews::default(), ..coverage(100, 20, 1, 1) };
         assert_eq!(
-            too_little(MINUTE, &hollow),
+            missing_coverage(MINUTE, &hollow),
             [
-                "nothing was read in calm at replica 1",
-                "no replica told that the wall clocks are too far apart",
+                "nothing was read without faults at replica 1",
+                "no replica reported that the wall clocks are too far apart",
                 "no replica found them too far apart when it was asked",
                 "no replica found them close when it was asked",
             ]
@@ -221,7 +226,7 @@ mod tests {
         let faults = Fault::ALL
             .map(|fault| (fault, kept["faults"][fault.name()].as_u64().expect("a number")));
         let skew = |name: &str| kept["skews"][name].as_u64().expect("a number");
-        let shown = Shown {
+        let coverage = Coverage {
             reads: number("reads") as usize,
             during_faults: number("reads_during_faults") as usize,
             writes: number("writes") as usize,
@@ -231,7 +236,7 @@ mod tests {
         };
         let seconds = kept["seconds"].as_f64().expect("a number");
         assert!(seconds >= FULL.as_secs_f64(), "{seconds} s");
-        assert_eq!(too_little(FULL, &shown), [""; 0]);
+        assert_eq!(missing_coverage(FULL, &coverage), [""; 0]);
         assert_eq!((number("violations"), number("lost_writes")), (0, 0), "promises were kept");
         assert_eq!(kept["failures"], Value::Array(Vec::new()), "and nothing else went wrong");
     }

@@ -1,4 +1,4 @@
-//! What to do about system errors, by their causes: the text after the failure.
+//! Remedies for system errors by their causes: the text after the failure.
 
 use std::io::{self, ErrorKind};
 
@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 pub(crate) fn of_file(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::PermissionDenied => {
-            ": make it readable and writable for this user, or say it as the user whose it is"
+            ": make it readable and writable for this user, or run the command as its owner"
         }
         ErrorKind::ReadOnlyFilesystem => ": mount its disk for writing, or name another folder",
         _ => "",
@@ -51,7 +51,7 @@ mod tests {
             (listen(ErrorKind::PermissionDenied), "need root or CAP_NET_BIND_SERVICE"),
             (store(ErrorKind::PermissionDenied), "`here` cannot be used: make it readable"),
             (store(ErrorKind::ReadOnlyFilesystem), "mount its disk for writing"),
-            (identity(ErrorKind::PermissionDenied), "or say it as the user whose it is"),
+            (identity(ErrorKind::PermissionDenied), "or run the command as its owner"),
         ] {
             assert!(told.contains(words), "{told}");
         }

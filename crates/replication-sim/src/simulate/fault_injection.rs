@@ -8,14 +8,14 @@ use lull_replication::types::{ReplicaId, Sequence};
 use super::Situation;
 use super::clock::MS;
 use super::turns::Turns;
-use super::world::{Event, Mend, World};
+use super::world::{Event, Repair, World};
 
 impl World {
-    pub(super) fn trouble(&mut self) {
+    pub(super) fn inject_fault(&mut self) {
         if self.calm {
             return;
         }
-        let delay = self.some(110 * MS);
+        let delay = self.random_delay(110 * MS);
         self.after(delay, Event::Trouble);
         let replica = self.random.below(self.replicas.len() as u64) as usize;
         match self.random.below(28) {
@@ -24,40 +24,40 @@ impl World {
             7..=9 => {
                 self.replicas[replica].link.slow = (100 + self.random.below(500)) * MS;
                 let length = (300 + self.random.below(900)) * MS;
-                self.after(length, Event::Mend(Mend::Slow { replica }));
+                self.after(length, Event::Repair(Repair::Slow { replica }));
             }
             10..=11 => self.crash_soon(Some(replica)),
             12..=13 => self.crash_soon(None),
             14 => {
                 self.origin.disk.full = true;
-                self.mend_soon(150, Mend::OriginDisk);
+                self.mend_soon(150, Repair::OriginDisk);
             }
             15 => {
                 self.replicas[replica].disk.full = true;
-                self.mend_soon(200, Mend::ReplicaDisk { replica });
+                self.mend_soon(200, Repair::ReplicaDisk { replica });
             }
             16 => {
                 self.origin.disk.slow = true;
-                self.mend_soon(400, Mend::OriginDisk);
+                self.mend_soon(400, Repair::OriginDisk);
             }
             17..=18 => {
                 self.replicas[replica].disk.slow = true;
-                self.mend_soon(400, Mend::ReplicaDisk { replica });
+                self.mend_soon(400, Repair::ReplicaDisk { replica });
             }
             19..=20 => {
                 for _ in 0..3 {
                     let host = &mut self.replicas[replica];
-                    host.excused.extend(host.disk.rot(&mut self.random));
+                    host.excused.extend(host.disk.corrupt(&mut self.random));
                 }
             }
             21 => self.step_clock(replica),
             22..=23 => {
                 for _ in 0..3 {
-                    self.origin.disk.rot(&mut self.random);
+                    self.origin.disk.corrupt(&mut self.random);
                 }
             }
             24 => self.back_up(),
-            25 => self.deafen(replica),
+            25 => self.stop_reading(replica),
             26 => {
                 let length = (100 + self.random.below(1_200)) * MS;
                 self.replicas[replica].link.mute_until = self.now + length;
@@ -80,9 +80,9 @@ impl World {
     }
 
     /// Repairs a fault within so many milliseconds.
-    fn mend_soon(&mut self, most: u64, mend: Mend) {
+    fn mend_soon(&mut self, most: u64, repair: Repair) {
         let length = self.random.below(most) * MS;
-        self.after(length, Event::Mend(mend));
+        self.after(length, Event::Repair(repair));
     }
 
     /// The wall clock of the origin or of a replica is set.
@@ -106,7 +106,7 @@ impl World {
     }
 
     /// A replica reads nothing from its connection, though it stays open.
-    fn deafen(&mut self, replica: usize) {
+    fn stop_reading(&mut self, replica: usize) {
         let link = &mut self.replicas[replica].link;
         if let (Some(machine), Some(connection)) = (&self.origin.machine, link.at_origin)
             && link.deaf.is_none()
@@ -114,12 +114,12 @@ impl World {
             link.deaf = Some((connection, machine.last().sequence));
             // Beyond most of these it considers the origin dead.
             let length = (200 + self.random.below(700)) * MS;
-            self.after(length, Event::Mend(Mend::Deaf { replica }));
+            self.after(length, Event::Repair(Repair::Deaf { replica }));
         }
     }
 
     /// It reads again.
-    fn undeafen(&mut self, replica: usize) {
+    fn resume_reading(&mut self, replica: usize) {
         let link = &mut self.replicas[replica].link;
         let (Some((connection, told)), Some(machine)) = (link.deaf.take(), &self.origin.machine)
         else {
@@ -137,10 +137,10 @@ impl World {
         let link = &self.replicas[replica].link;
         let (Some(connection), at_origin) = (link.at_replica, link.at_origin) else { return };
         self.situations.add(Situation::Reset);
-        let delay = self.some(20 * MS);
+        let delay = self.random_delay(20 * MS);
         self.after(delay, Event::DownAtReplica { replica, connection });
         if let Some(connection) = at_origin {
-            let delay = self.some(100 * MS);
+            let delay = self.random_delay(100 * MS);
             self.after(delay, Event::DownAtOrigin { replica, connection });
         }
         // Messages in flight from now on are lost with it.
@@ -155,7 +155,7 @@ impl World {
                 None => self.origin.disk.slow = true,
             }
         }
-        let delay = self.some(30 * MS);
+        let delay = self.random_delay(30 * MS);
         self.after(delay, Event::Crash { replica });
     }
 
@@ -183,12 +183,12 @@ impl World {
         link.at_replica = None;
         link.welcomed = false;
         if let Some(connection) = link.at_origin {
-            let delay = self.some(100 * MS);
+            let delay = self.random_delay(100 * MS);
             self.after(delay, Event::DownAtOrigin { replica, connection });
         }
         let left = self.clients.replica_crashed(replica);
         self.restart_sessions(left);
-        let delay = self.some(120 * MS);
+        let delay = self.random_delay(120 * MS);
         self.after(delay, Event::StartReplica { replica });
     }
 
@@ -216,23 +216,23 @@ impl World {
             link.at_origin_before.clear();
             link.demanded = Turns::default();
             if let Some(connection) = link.at_replica {
-                let delay = self.some(50 * MS);
+                let delay = self.random_delay(50 * MS);
                 self.after(delay, Event::DownAtReplica { replica, connection });
             }
         }
-        let delay = self.some(150 * MS);
+        let delay = self.random_delay(150 * MS);
         self.after(delay, Event::StartOrigin);
     }
 
-    pub(super) fn mend(&mut self, mend: Mend) {
-        match mend {
-            Mend::Slow { replica } => self.replicas[replica].link.slow = 0,
-            Mend::Deaf { replica } => self.undeafen(replica),
-            Mend::OriginDisk => {
+    pub(super) fn repair(&mut self, repair: Repair) {
+        match repair {
+            Repair::Slow { replica } => self.replicas[replica].link.slow = 0,
+            Repair::Deaf { replica } => self.resume_reading(replica),
+            Repair::OriginDisk => {
                 self.origin.disk.full = false;
                 self.origin.disk.slow = false;
             }
-            Mend::ReplicaDisk { replica } => {
+            Repair::ReplicaDisk { replica } => {
                 self.replicas[replica].disk.full = false;
                 self.replicas[replica].disk.slow = false;
             }
@@ -242,11 +242,11 @@ impl World {
     /// Faults and writes end: all replicas reach the end of the log, and no read keeps waiting.
     pub(super) fn settle(&mut self) {
         self.calm = true;
-        self.mend(Mend::OriginDisk);
+        self.repair(Repair::OriginDisk);
         for replica in 0..self.replicas.len() {
-            self.mend(Mend::Slow { replica });
-            self.mend(Mend::ReplicaDisk { replica });
-            self.mend(Mend::Deaf { replica });
+            self.repair(Repair::Slow { replica });
+            self.repair(Repair::ReplicaDisk { replica });
+            self.repair(Repair::Deaf { replica });
             self.replicas[replica].link.cut_until = self.now;
             self.replicas[replica].link.mute_until = self.now;
         }
@@ -372,7 +372,7 @@ impl World {
         self.origin.disk.image.incarnation = incarnation;
         self.forget_timers_of_origin();
         self.clients.origin_crashed();
-        self.clients.wait_for_nothing();
+        self.clients.drop_waits();
         for replica in 0..self.replicas.len() {
             self.replicas[replica].link.at_origin = None;
             self.replicas[replica].link.at_origin_before.clear();

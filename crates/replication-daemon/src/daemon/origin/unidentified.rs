@@ -12,13 +12,13 @@ use tokio::sync::oneshot;
 use super::lock;
 
 /// Unidentified connections, at most.
-pub(super) const MOST: usize = 64;
+pub(super) const MAX_CONNECTIONS: usize = 64;
 /// The minimum time between reports of an overflow.
-const SELDOM: Duration = Duration::from_secs(60);
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The connections that are open, and those that were closed.
 #[derive(Debug, Default)]
-pub(super) struct Strangers {
+pub(super) struct UnidentifiedConnections {
     inside: Arc<Mutex<Inside>>,
     /// Connections closed since the last report.
     closed: u64,
@@ -29,13 +29,13 @@ pub(super) struct Strangers {
 #[derive(Debug, Default)]
 struct Inside {
     last: u64,
-    all: BTreeMap<u64, Stranger>,
+    all: BTreeMap<u64, UnidentifiedConnection>,
 }
 
 #[derive(Debug)]
-struct Stranger {
+struct UnidentifiedConnection {
     from: IpAddr,
-    /// Dropped if the connection is no stranger any more; used if it has to be closed.
+    /// Dropped when the connection is identified; used if it has to be closed.
     close: oneshot::Sender<()>,
 }
 
@@ -57,7 +57,7 @@ impl Drop for Place {
 pub(super) struct Notice(oneshot::Receiver<()>);
 
 impl Notice {
-    /// Waits until that happens: forever, if the connection is no stranger any more.
+    /// Waits until that happens: forever, if the connection is identified.
     pub(super) async fn given(self) {
         if self.0.await.is_err() {
             pending::<()>().await;
@@ -65,9 +65,9 @@ impl Notice {
     }
 }
 
-/// There were more connections than slots.
+/// All slots were in use when a connection arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Crowd {
+pub(super) struct SlotsExhausted {
     /// The network of most open connections.
     pub(super) from: IpAddr,
     /// Connections closed since the last report.
@@ -82,28 +82,28 @@ fn neighbourhood(address: IpAddr) -> IpAddr {
     }
 }
 
-impl Strangers {
+impl UnidentifiedConnections {
     /// A new connection gets a place. If there is none, the oldest connection of the largest network is
     /// closed: it had the most time to identify itself. That is reported now and then.
-    pub(super) fn take_in(
+    pub(super) fn admit(
         &mut self,
         from: IpAddr,
         now: LocalTime,
-    ) -> (Place, Notice, Option<Crowd>) {
+    ) -> (Place, Notice, Option<SlotsExhausted>) {
         let from = neighbourhood(from);
         let (close, notice) = oneshot::channel();
         let mut inside = lock(&self.inside);
         inside.last += 1;
         let number = inside.last;
-        inside.all.insert(number, Stranger { from, close });
+        inside.all.insert(number, UnidentifiedConnection { from, close });
         let crowd = inside.make_room();
         drop(inside);
         let told = crowd.and_then(|from| {
             self.closed += 1;
-            let quiet = self.told.is_some_and(|told| now < told.plus(SELDOM));
+            let quiet = self.told.is_some_and(|told| now < told.plus(REPORT_INTERVAL));
             (!quiet).then(|| {
                 self.told = Some(now);
-                Crowd { from, closed: core::mem::take(&mut self.closed) }
+                SlotsExhausted { from, closed: core::mem::take(&mut self.closed) }
             })
         });
         (Place { number, inside: Arc::clone(&self.inside) }, Notice(notice), told)
@@ -113,7 +113,7 @@ impl Strangers {
 impl Inside {
     /// Closes one if there are too many; returns the address with the most.
     fn make_room(&mut self) -> Option<IpAddr> {
-        if self.all.len() <= MOST {
+        if self.all.len() <= MAX_CONNECTIONS {
             return None;
         }
         let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
@@ -154,19 +154,19 @@ mod tests {
 
     #[test]
     fn oldest_connection_of_the_largest_crowd_is_closed() {
-        let mut strangers = Strangers::default();
-        let mut take_in = |from| strangers.take_in(from, at(0));
-        let first = take_in(four(1));
-        let mut crowd: Vec<_> = (1..MOST).map(|_| take_in(four(2))).collect();
+        let mut unidentified = UnidentifiedConnections::default();
+        let mut admit = |from| unidentified.admit(from, at(0));
+        let first = admit(four(1));
+        let mut crowd: Vec<_> = (1..MAX_CONNECTIONS).map(|_| admit(four(2))).collect();
         assert!(crowd.iter().all(|(.., told)| told.is_none()));
-        let (_place, mut notice, told) = take_in(four(3));
-        assert_eq!(told, Some(Crowd { from: four(2), closed: 1 }));
+        let (_place, mut notice, told) = admit(four(3));
+        assert_eq!(told, Some(SlotsExhausted { from: four(2), closed: 1 }));
         let closed: Vec<_> = crowd.iter_mut().map(|(_, notice, _)| is_closed(notice)).collect();
         assert_eq!(closed.iter().position(|closed| *closed), Some(0));
         assert_eq!(closed.iter().filter(|closed| **closed).count(), 1);
         assert!(!is_closed(&mut notice));
         // A new one from there closes only one of its own network.
-        let (_other, mut notice, _) = take_in(four(2));
+        let (_other, mut notice, _) = admit(four(2));
         assert!(is_closed(&mut crowd[1].1) && !is_closed(&mut notice));
         let (_, mut notice, _) = first;
         assert!(!is_closed(&mut notice));
@@ -174,20 +174,22 @@ mod tests {
 
     #[test]
     fn oldest_connection_is_closed_when_all_networks_have_one() {
-        let mut strangers = Strangers::default();
-        let mut all: Vec<_> =
-            (0..MOST as u8 + 1).map(|last| strangers.take_in(four(last), at(0))).collect();
+        let mut unidentified = UnidentifiedConnections::default();
+        let mut all: Vec<_> = (0..MAX_CONNECTIONS as u8 + 1)
+            .map(|last| unidentified.admit(four(last), at(0)))
+            .collect();
         let closed = all.iter_mut().position(|(_, notice, _)| is_closed(notice));
         assert_eq!(closed, Some(0));
     }
 
     #[test]
     fn identified_replica_frees_its_place() {
-        let mut strangers = Strangers::default();
-        let mut all: Vec<_> = (0..MOST).map(|_| strangers.take_in(four(1), at(0))).collect();
+        let mut unidentified = UnidentifiedConnections::default();
+        let mut all: Vec<_> =
+            (0..MAX_CONNECTIONS).map(|_| unidentified.admit(four(1), at(0))).collect();
         let (place, mut known, _) = all.remove(0);
         drop(place);
-        let (.., told) = strangers.take_in(four(1), at(0));
+        let (.., told) = unidentified.admit(four(1), at(0));
         assert_eq!(told, None);
         assert!(!is_closed(&mut known));
         assert!(!all.iter_mut().any(|(_, notice, _)| is_closed(notice)));
@@ -195,18 +197,18 @@ mod tests {
 
     #[test]
     fn one_network_counts_as_one_and_crowds_are_reported_rarely() {
-        let mut strangers = Strangers::default();
+        let mut unidentified = UnidentifiedConnections::default();
         let six = |last: u16| IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0, 1, 0, 0, 0, last));
         let network = six(0);
-        let _one = strangers.take_in(four(1), at(0));
+        let _one = unidentified.admit(four(1), at(0));
         let mut all: Vec<_> =
-            (1..MOST).map(|last| strangers.take_in(six(last as u16), at(0))).collect();
+            (1..MAX_CONNECTIONS).map(|last| unidentified.admit(six(last as u16), at(0))).collect();
         let mut told = Vec::new();
         for seconds in [0, 1, 59, 60, 61] {
-            all.push(strangers.take_in(six(9), at(seconds)));
+            all.push(unidentified.admit(six(9), at(seconds)));
             told.extend(all.last().and_then(|(.., told)| *told));
         }
-        let crowd = |closed| Crowd { from: network, closed };
+        let crowd = |closed| SlotsExhausted { from: network, closed };
         assert_eq!(told, [crowd(1), crowd(3)]);
     }
 }

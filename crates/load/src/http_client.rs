@@ -20,7 +20,7 @@ const SESSION: HeaderName = HeaderName::from_static("lull-session");
 /// The state that a write has made.
 const SEQUENCE: HeaderName = HeaderName::from_static("lull-sequence");
 /// The limit of every answer: daemons are configured to give up sooner.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// For a connection on the daemon's own machine.
 const CONNECTING: Duration = Duration::from_secs(2);
 
@@ -32,7 +32,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> io::Result<T> {
 
 /// A request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct PlannedRequest<'a> {
     pub(crate) method: &'static str,
     pub(crate) path: &'a str,
     /// The operator's token.
@@ -42,9 +42,9 @@ pub(crate) struct Asked<'a> {
     pub(crate) body: &'a [u8],
 }
 
-impl<'a> Asked<'a> {
+impl<'a> PlannedRequest<'a> {
     pub(crate) fn get(path: &'a str) -> Self {
-        Asked { method: "GET", path, bearer: None, session: None, body: &[] }
+        PlannedRequest { method: "GET", path, bearer: None, session: None, body: &[] }
     }
 }
 
@@ -80,7 +80,7 @@ impl Client {
 
     /// Sends a request, inside a runtime; none without a complete answer. Then it is unknown whether it had
     /// an effect.
-    pub(crate) async fn ask(&mut self, asked: Asked<'_>) -> Option<Answer> {
+    pub(crate) async fn ask(&mut self, asked: PlannedRequest<'_>) -> Option<Answer> {
         let mut connection = match self.kept.take() {
             Some(kept) if !kept.is_closed() => kept,
             _ => self.connect().await?,
@@ -95,7 +95,7 @@ impl Client {
             let sequence = sequence.and_then(|sequence| sequence.parse().ok());
             Some(Answer { status: head.status.as_u16(), session, sequence, body })
         };
-        let answer = tokio::time::timeout(PATIENCE, all).await.ok().flatten()?;
+        let answer = tokio::time::timeout(TIMEOUT, all).await.ok().flatten()?;
         self.kept = Some(connection);
         Some(answer)
     }
@@ -118,7 +118,7 @@ impl Client {
     }
 }
 
-fn request(asked: Asked<'_>) -> Option<Request<Full<Bytes>>> {
+fn request(asked: PlannedRequest<'_>) -> Option<Request<Full<Bytes>>> {
     let mut request =
         Request::builder().method(asked.method).uri(asked.path).header(HOST, "lull.lab");
     if let Some(token) = asked.bearer {

@@ -18,11 +18,11 @@ use crate::sys;
 const PROTOCOL_MPTCP: i32 = 262;
 
 /// How many sockets are listed with their addresses if more have the same problem.
-const TOLD: usize = 3;
+const MAX_LISTED: usize = 3;
 
 /// The settings for the sockets of a process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct SocketSettings<'a> {
     /// The congestion control.
     pub(crate) congestion: &'a str,
     /// The class of their packets; None leaves it as it is.
@@ -37,7 +37,7 @@ pub(crate) struct Wanted<'a> {
 
 /// The changed sockets of processes, and the unchanged ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mended {
+pub(crate) struct SocketChanges {
     pub(crate) connections: usize,
     pub(crate) listeners: usize,
     /// Connections that wait in a listener's queue, where they cannot be changed before they are accepted.
@@ -67,7 +67,7 @@ struct Sockets {
 
 impl Sockets {
     /// One line that reports what stays in the foreground.
-    fn told(&self, exception: &Exception, process: i32) -> String {
+    fn message(&self, exception: &Exception, process: i32) -> String {
         // Inherited descriptors will be the program's: our own number has no meaning.
         let whose = if process == std::process::id() as i32 {
             String::new()
@@ -95,8 +95,8 @@ impl Sockets {
     }
 }
 
-impl Mended {
-    pub(crate) fn add(&mut self, other: Mended) {
+impl SocketChanges {
+    pub(crate) fn add(&mut self, other: SocketChanges) {
         self.connections += other.connections;
         self.listeners += other.listeners;
         self.waiting += other.waiting;
@@ -104,14 +104,14 @@ impl Mended {
             let all = self.exceptions.entry(key).or_default();
             all.count += sockets.count;
             all.addresses.extend(sockets.addresses);
-            all.addresses.truncate(TOLD);
+            all.addresses.truncate(MAX_LISTED);
         }
     }
 
     fn except(&mut self, exception: Exception, process: i32, address: Option<String>) {
         let sockets = self.exceptions.entry((exception, process)).or_default();
         sockets.count += 1;
-        if sockets.addresses.len() < TOLD {
+        if sockets.addresses.len() < MAX_LISTED {
             sockets.addresses.extend(address);
         }
     }
@@ -126,7 +126,7 @@ impl Mended {
         let waiting = waiting.map(|what| format!("{what} that a listener has not accepted yet"));
         let exceptions = self.exceptions.iter();
         let exceptions =
-            exceptions.map(|((exception, process), sockets)| sockets.told(exception, *process));
+            exceptions.map(|((exception, process), sockets)| sockets.message(exception, *process));
         waiting.into_iter().chain(exceptions).collect()
     }
 }
@@ -160,12 +160,12 @@ pub(crate) fn has_ended(error: &io::Error) -> bool {
 
 /// Applies the settings to every TCP and MPTCP socket of a process, except those whose numbers are in `done`:
 /// several processes may share one, as a server's workers share its listener.
-pub(crate) fn mend_process(
+pub(crate) fn change_sockets_of(
     pid: i32,
-    wanted: Wanted<'_>,
+    wanted: SocketSettings<'_>,
     done: &mut BTreeSet<u64>,
-) -> io::Result<Mended> {
-    let mut mended = Mended::default();
+) -> io::Result<SocketChanges> {
+    let mut socket_changes = SocketChanges::default();
     // One socket may have several descriptors.
     let mut unseen = BTreeSet::new();
     for (inode, socket) in sockets(pid)? {
@@ -175,7 +175,7 @@ pub(crate) fn mend_process(
             Err(error) => {
                 // Another process may have passed it on.
                 if !done.contains(&inode) && unseen.insert(inode) {
-                    mended.except(Exception::Unseen(error.to_string()), pid, None);
+                    socket_changes.except(Exception::Unseen(error.to_string()), pid, None);
                 }
                 continue;
             }
@@ -195,25 +195,29 @@ pub(crate) fn mend_process(
         {
             continue;
         }
-        match mend(socket.as_fd(), family, wanted) {
+        match change_socket(socket.as_fd(), family, wanted) {
             Ok(None) => {}
             Ok(Some(unmarked)) => {
-                mended.except(Exception::Unmarked(unmarked), pid, address(&socket));
+                socket_changes.except(Exception::Unmarked(unmarked), pid, address(&socket));
             }
             Err(error) => {
-                mended.except(Exception::Unchanged(error.to_string()), pid, address(&socket));
+                socket_changes.except(
+                    Exception::Unchanged(error.to_string()),
+                    pid,
+                    address(&socket),
+                );
                 continue;
             }
         }
         let accepts = sys::int_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_ACCEPTCONN);
         if accepts.is_ok_and(|accepts| accepts == 1) {
-            mended.listeners += 1;
-            mended.waiting += sys::accept_queue(socket.as_fd()).unwrap_or(0) as usize;
+            socket_changes.listeners += 1;
+            socket_changes.waiting += sys::accept_queue(socket.as_fd()).unwrap_or(0) as usize;
         } else {
-            mended.connections += 1;
+            socket_changes.connections += 1;
         }
     }
-    Ok(mended)
+    Ok(socket_changes)
 }
 
 /// Both ends of a connection, or the address of a listener; empty for a socket without a port.
@@ -254,10 +258,10 @@ fn tcp_family(socket: BorrowedFd<'_>) -> Option<i32> {
 }
 
 /// Returns what of it stays unchanged.
-fn mend(
+fn change_socket(
     socket: BorrowedFd<'_>,
     family: i32,
-    wanted: Wanted<'_>,
+    wanted: SocketSettings<'_>,
 ) -> io::Result<Option<&'static str>> {
     let mut class = wanted.class;
     if let (Some(releases), Some(_)) = (wanted.releases, wanted.leaving) {
@@ -271,7 +275,7 @@ fn mend(
         }
         if !takes(socket, wanted.congestion)? {
             let runs = sys::congestion(socket)?;
-            let why = format!("another 'lull exec' has it run '{runs}'");
+            let why = format!("another 'lull exec' has set it to '{runs}'");
             return Err(io::Error::other(why));
         }
     }
@@ -330,18 +334,18 @@ mod tests {
 
     #[test]
     fn sockets_left_for_one_reason_are_reported_once() {
-        let mut mended = Mended { waiting: 2, ..Mended::default() };
+        let mut socket_changes = SocketChanges { waiting: 2, ..SocketChanges::default() };
         for port in 1..=5 {
             let locked = Exception::Unchanged("locked".to_owned());
-            mended.except(locked, PROCESS, Some(format!("a:{port} -> b:80")));
+            socket_changes.except(locked, PROCESS, Some(format!("a:{port} -> b:80")));
         }
-        let mut other = Mended::default();
+        let mut other = SocketChanges::default();
         for _ in 0..2 {
             other.except(Exception::Unseen("denied".to_owned()), PROCESS, None);
         }
         other.except(Exception::Unmarked("the DSCP"), PROCESS, Some("c:1".to_owned()));
         other.except(Exception::Unmarked("the DSCP"), std::process::id() as i32, None);
-        mended.add(other);
+        socket_changes.add(other);
         let expected = [
             "2 connections that a listener has not accepted yet",
             "5 sockets of process 0 (a:1 -> b:80, a:2 -> b:80, a:3 -> b:80 and 2 more): locked",
@@ -349,7 +353,7 @@ mod tests {
             "the DSCP of process 0 (c:1)",
             "the DSCP",
         ];
-        assert_eq!(mended.foreground(), expected);
+        assert_eq!(socket_changes.foreground(), expected);
     }
 
     #[test]
