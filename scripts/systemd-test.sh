@@ -48,7 +48,7 @@ say "Debian $release with systemd"
 # No udev: devices are those of this machine.
 mmdebstrap --quiet --variant=minbase --include=libelf1,zlib1g,systemd,systemd-sysv,dbus "$release" "$root"
 cp scripts/transfer.pl "$root/usr/local/bin/transfer.pl"
-cp "$deb" "$root/root/lull.deb"
+cp "$deb" "$root/opt/lull.deb"
 chroot "$root" useradd --create-home --uid 1000 newcomer
 : >"$root/etc/machine-id"
 for unit in systemd-sysctl.service systemd-modules-load.service systemd-binfmt.service systemd-remount-fs.service \
@@ -118,13 +118,13 @@ say "systemd $(at_root systemctl --version | head -n 1 | cut -d ' ' -f 2) is pro
 [ "$state" = running ] || at_root systemctl --failed --no-pager
 
 say "install"
-at_root dpkg --install /root/lull.deb
+at_root dpkg --install /opt/lull.deb
 at_root usermod --append --groups lull newcomer
 at_root systemctl enable --now lull-serve.socket
 [ "$(at_root stat --format '%a %G' /run/lull.sock)" = "660 lull" ] || die "the socket is of others"
 
 say "an ordinary user runs a program in the background"
-as_newcomer=(run --uid=newcomer --property=WorkingDirectory=/home/newcomer)
+as_newcomer=(run --uid=newcomer --property=WorkingDirectory=~)
 "${as_newcomer[@]}" lull doctor
 "${as_newcomer[@]}" lull exec -- perl /usr/local/bin/transfer.pl >"$work/said" 2>&1 || die "$(cat "$work/said")"
 cat "$work/said"
@@ -173,7 +173,7 @@ at_root systemctl enable --now lull-exporter.service
 wait_until "the exporter listens" fetch 127.0.0.1:9848 /metrics
 fetch 127.0.0.1:9848 /metrics | grep -q 'lull-background.slice' || die "the exporter does not show the slice"
 mkdir -p "$root/etc/lull"
-at_root mkdir -p /var/lib/lull-origin /var/lib/lull-replica /root/public
+at_root mkdir -p /var/lib/lull-origin /var/lib/lull-replica /opt/public
 at_root lull origin init /var/lib/lull-origin/files
 echo 'OPTIONS=--listen 127.0.0.1:7070' >"$root/etc/lull/origin-files.conf"
 at_root systemctl enable --now lull-origin@files.service
@@ -184,9 +184,9 @@ wait_until "the origin answers" make_ticket
 at_root lull replica join - /var/lib/lull-replica/paris <"$work/ticket"
 echo 'OPTIONS=--http 127.0.0.1:7080' >"$root/etc/lull/replica-paris.conf"
 at_root systemctl enable --now lull-replica@paris.service
-at_root sh -c 'echo hello >/root/public/index.html'
+at_root sh -c 'echo hello >/opt/public/index.html'
 wait_until "the replica answers" fetch 127.0.0.1:7080 /
-at_root lull publish /root/public --origin /var/lib/lull-origin/files --wait paris
+at_root lull publish /opt/public --origin /var/lib/lull-origin/files --wait paris
 fetch 127.0.0.1:7080 /index.html | grep -q hello || die "the replica does not have the file"
 echo 'OPTIONS=--upstream http://127.0.0.1:7080 --listen 127.0.0.1:8080 --model /var/lib/lull-web/site.model' >"$root/etc/lull/web-site.conf"
 at_root systemctl enable --now lull-web@site.service
@@ -204,9 +204,9 @@ at_root systemctl is-active $services
 say "upgrade while the unit runs"
 dpkg-deb --raw-extract "$deb" "$work/next"
 sed -i 's/^Version: .*/&+next/' "$work/next/DEBIAN/control"
-dpkg-deb --build --root-owner-group "$work/next" "$root/root/next.deb" >/dev/null
+dpkg-deb --build --root-owner-group "$work/next" "$root/opt/next.deb" >/dev/null
 before=$(at_root systemctl show --property=MainPID sender.service lull-web@site.service | sort -u)
-at_root dpkg --install /root/next.deb
+at_root dpkg --install /opt/next.deb
 sleep 1
 after=$(at_root systemctl show --property=MainPID sender.service lull-web@site.service | sort -u)
 [ "$(comm -12 <(echo "$before") <(echo "$after") | grep -c MainPID)" = 1 ] ||
