@@ -38,7 +38,7 @@ pub(super) fn notes(udp: &UdpTraffic) -> Vec<String> {
     }
     if udp.other_namespaces > 0 {
         notes.push(format!(
-            "UDP of other network namespaces, as of containers, was held to 1 Mbit/s to each of {}",
+            "UDP of other network namespaces, such as containers, was held to 1 Mbit/s to each of {}",
             count(udp.other_namespaces, "network")
         ));
     }

@@ -10,7 +10,7 @@ use super::prefetch::PrefetchArgs;
 /// A site.
 #[derive(Debug, clap::Args)]
 pub(super) struct SiteArgs {
-    /// The server of the site: http://HOST:PORT, https://HOST:PORT or unix:/PATH
+    /// The server of the site: http://HOST:PORT, https://HOST:PORT, h2c://HOST:PORT, h2://HOST:PORT or unix:/PATH
     #[arg(long, help_heading = None, value_name = "URL")]
     pub(super) upstream: Option<Upstream>,
     /// Certificate chain for https, in PEM

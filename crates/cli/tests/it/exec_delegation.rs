@@ -36,7 +36,7 @@ fn writes_to_network_file_system_are_reported() {
     assert_eq!(said.out, "file\n", "{said:?}");
     let lines = foreground(&said);
     let [line] = lines[..] else { panic!("{said:?}") };
-    assert!(line.starts_with("what is written to /tmp/"), "{line}");
+    assert!(line.starts_with("writes to /tmp/"), "{line}");
     assert!(line.contains("(fuse.sshfs), which was mounted before: move 'sshfs' with"), "{line}");
 }
 
@@ -51,7 +51,7 @@ fn window_of_running_terminal_server_is_reported() {
     let said = finish(&mut shell(script, &[&name]));
     let lines = foreground(&said);
     let [line] = lines[..] else { panic!("{said:?}") };
-    assert!(line.starts_with("what runs in windows of 'tmux: server' (process "), "{line}");
+    assert!(line.starts_with("programs in windows of 'tmux: server' (process "), "{line}");
     // A server that the program starts itself is in the background.
     let script = "export TMUX_TMPDIR=$(mktemp -d) TERM=dumb SHELL=/bin/sh
         \"$LULL\" exec --cc reno -- sh -c 'tmux -L $1 -f /dev/null new-session -d sleep 20

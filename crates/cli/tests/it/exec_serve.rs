@@ -159,6 +159,6 @@ fn server_reports_delegated_traffic() {
         tmux -L {name} kill-server; rm -r $TMUX_TMPDIR"
     );
     let said = finish(&mut server.shell("nogroup", &script));
-    let line = "lull: in the foreground stays: what runs in windows of 'tmux: server' (process ";
+    let line = "lull: in the foreground stays: programs in windows of 'tmux: server' (process ";
     assert!(said.err.lines().any(|found| found.starts_with(line)), "{said:?}");
 }

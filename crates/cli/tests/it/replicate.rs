@@ -255,7 +255,7 @@ fn status_reports_past_cuts_and_absent_replicas() {
     let london = said.lines().find(|line| line.starts_with("  london: ")).unwrap_or_default();
     for words in [
         "away; 0 behind at least, ",
-        " s at least, not heard for ",
+        " s at least, no message for ",
         " s at least, reads answered for all of that at most",
     ] {
         assert!(london.contains(words), "no '{words}' in {said}");

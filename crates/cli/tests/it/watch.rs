@@ -114,7 +114,7 @@ fn unwatchable_folder_is_reported_in_one_line() {
     finish(&mut lull(&["origin", "init", &own])).ok();
     let all = path("");
     for (watched, words) in
-        [(&none, "is not a folder"), (&own, "contain each other"), (&all, "move one")]
+        [(&none, "is not a readable folder"), (&own, "contain each other"), (&all, "move one")]
     {
         let arguments = ["origin", "run", &own, "--listen", "127.0.0.1:0", "--watch", watched];
         finish(&mut lull(&arguments)).fails(1, words);

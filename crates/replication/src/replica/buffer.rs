@@ -167,6 +167,8 @@ pub(super) struct Buffer {
     first: u64,
     /// Changes of the following commit whose last part is still to come, and its missing bodies.
     open: Vec<Change>,
+    /// The position of that commit.
+    open_sequence: Option<Sequence>,
     /// Memory of these and of their bodies.
     open_bytes: u64,
     open_all: BodyCount,
@@ -213,6 +215,7 @@ impl Buffer {
         is_stored: impl Fn(&Digest) -> bool,
     ) {
         let number = self.last();
+        self.open_sequence = Some(sequence);
         for change in changes {
             let place = Place(number, self.open.len());
             if let Some(content) = change.content.filter(|one| !is_stored(&one.digest)) {
@@ -244,6 +247,15 @@ impl Buffer {
         }
     }
 
+    /// The position of a commit that waits, or of which parts have arrived.
+    fn sequence_of(&self, Place(commit, _): Place) -> Option<Sequence> {
+        let number = commit.checked_sub(self.first)?;
+        match self.commits.get(number as usize) {
+            Some(buffered) => Some(buffered.sequence),
+            None => self.open_sequence.filter(|_| commit == self.last()),
+        }
+    }
+
     fn lacks(&mut self, Place(commit, _): Place) -> &mut Lacks {
         let commit = self.commits.get_mut((commit - self.first) as usize);
         commit.map_or(&mut self.lacks, |buffered| &mut buffered.lacks)
@@ -268,6 +280,7 @@ impl Buffer {
     /// The commit that arrived in parts is complete.
     pub(super) fn push(&mut self, about: CommitSummary) {
         let CommitSummary { position, sequence, stamp, said } = about;
+        self.open_sequence = None;
         let changes = Arc::new(core::mem::take(&mut self.open));
         let (lacks, all) = (core::mem::take(&mut self.lacks), core::mem::take(&mut self.open_all));
         let bytes = core::mem::take(&mut self.open_bytes) + size_of::<Buffered>() as u64;
@@ -295,7 +308,7 @@ impl Buffer {
         }
         let lacks = core::mem::take(&mut self.lacks);
         self.lacking.remove(lacks.all as u64, Bytes(lacks.bytes));
-        (self.open_bytes, self.open_all) = Default::default();
+        (self.open_bytes, self.open_all, self.open_sequence) = Default::default();
         self.settle();
     }
 
@@ -310,8 +323,7 @@ impl Buffer {
             let size = change.content.map_or(Bytes(0), |content| content.size);
             let mut later = self.places.by_path.range((path.clone(), place.next())..);
             let next = later.next().filter(|(other, _)| *other == path).map(|(_, next)| next.0);
-            let sequence = self.commits.get((place.0 - self.first) as usize);
-            let sequence = sequence.map(|buffered| buffered.sequence);
+            let sequence = self.sequence_of(place);
             let is_without_space =
                 sequence.is_some_and(|sequence| self.without_space.contains(&(sequence, path)));
             let lacks = self.lacks(place);
@@ -339,11 +351,7 @@ impl Buffer {
         }
         let places = self.places.by_path.range((path.clone(), Place::FIRST)..);
         let places = places.take_while(|(other, _)| other == path).map(|(_, place)| *place);
-        let of_it = |place: &Place| {
-            let number = place.0.checked_sub(self.first);
-            let commit = number.and_then(|number| self.commits.get(number as usize));
-            commit.is_some_and(|buffered| buffered.sequence == sequence)
-        };
+        let of_it = |place: &Place| self.sequence_of(*place) == Some(sequence);
         let places: Vec<Place> = places.filter(of_it).collect();
         for place in places {
             let content = self.change(place).content;

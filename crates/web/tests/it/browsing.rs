@@ -352,7 +352,7 @@ fn dashboard_claims_no_difference_without_significance() {
         (50.0, 125.0, 0.1, "2.5 × faster"),
         (100.0, 110.0, 0.01, "10 % faster"),
         (110.0, 100.0, 0.01, "10 % slower"),
-        (99.0, 101.0, 0.05, "no difference to be seen"),
+        (99.0, 101.0, 0.05, "no visible difference"),
         (50.0, 125.0, 0.8, "too few to say"),
     ] {
         assert_eq!(verdict(&mut looker, with, without, aside), expected);
@@ -414,7 +414,7 @@ fn dashboard_shows_the_activity() {
     }
     assert!(text(&mut looker, "wasted").ends_with(" B"));
     assert!(text(&mut looker, "budget").ends_with(" a second"));
-    assert_eq!(looker.run("document.querySelectorAll('svg polyline').length"), 6);
+    assert_eq!(looker.run("document.querySelectorAll('svg polyline').length"), 7);
     // It was fetched ahead only once robots.txt was known, and /c never.
     assert!(text(&mut looker, "hints-left-out").starts_with("robots.txt forbids it: "));
     assert!(text(&mut looker, "left-out").starts_with("/c: "));
