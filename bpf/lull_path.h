@@ -146,6 +146,7 @@ static LULL_INLINE void lull_path_end_start(struct lull_path *p)
 {
 	lull_growth_set_mark(&p->growth, lull_min(p->window, lull_path_full_window(p)));
 	p->window = p->growth.mark / 8 * 7;
+	lull_capacity_confirm(&p->capacity);
 	lull_path_enter_use(p, LULL_SETTLED_ROUNDS + 1);
 }
 
@@ -568,6 +569,7 @@ static LULL_INLINE void lull_path_shrink_after_own_loss(struct lull_path *p)
 	}
 	p->window = lull_min(lull_max(lull_path_full_window(p) / 8 * 7, half), p->window);
 	lull_growth_hold_at(&p->growth, p->window);
+	lull_capacity_confirm(&p->capacity);
 }
 
 static LULL_INLINE void lull_path_on_loss_in_use(struct lull_path *p, u64 now_us)

@@ -284,7 +284,7 @@ mod tests {
         let state = State::open(&bpffs).unwrap();
         let _loaded = Loaded(name.clone());
         let why = load_automatically(&state, &name, parameters).unwrap().unwrap();
-        assert!(why.starts_with("the kernel refused to load"), "{why}");
+        assert!(why.starts_with("the kernel did not load"), "{why}");
         assert_eq!(state.find(&name).unwrap().algorithm(), Some(Algorithm::Nice));
         assert!(!state.place(&name).paths().exists());
         // The next run finds it, and is informed as well (`Background::shortfalls`).

@@ -364,6 +364,7 @@ impl Path {
     fn end_start(&mut self) {
         self.growth.set_mark(self.window.min(self.full_window()));
         self.window = self.growth.mark() / 8 * 7;
+        self.capacity.confirm();
         self.phase = Phase::Use { rounds: SETTLED_ROUNDS + 1 };
     }
 
@@ -611,6 +612,7 @@ impl Path {
         }
         self.window = (self.full_window() / 8 * 7).max(half).min(self.window);
         self.growth.hold_at(self.window);
+        self.capacity.confirm();
     }
 
     /// The leader's retransmission timer has fired.

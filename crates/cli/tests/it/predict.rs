@@ -104,7 +104,9 @@ fn model_is_trained_continued_and_explained() {
         assert!(first[key].is_number(), "{key}: {said}");
     }
     let shown = bench.predict(&["explain", "--model", "site.model", "http://site/", "/docs/"]).ok();
-    for words in ["the last page: 30.0 recent visits", "suggested ", "/docs/a.html", "4.0 kB", " ms"] {
+    for words in
+        ["the last page: 30.0 recent visits", "suggested ", "/docs/a.html", "4.0 kB", " ms"]
+    {
         assert!(shown.contains(words), "no '{words}' in {shown}");
     }
     let shown = bench.predict(&["explain", "--model", "site.model", "/nowhere"]).ok();

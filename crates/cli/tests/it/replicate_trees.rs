@@ -71,7 +71,7 @@ fn names_special_on_other_systems_are_rejected_by_http() {
         ("a/%2e%2e/b", "contains `.` or `..`"),
         ("/etc/passwd", "the path is absolute"),
         ("a//b", "the path has an empty name"),
-        ("a%00b", "a\\x00b`: the path has a zero byte"),
+        ("a%00b", "a\\x00b`: the path contains a zero byte"),
         (&long_name, "over 255 bytes: shorten it"),
         (&long, "over 4095 bytes: shorten it"),
     ] {

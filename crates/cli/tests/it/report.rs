@@ -196,7 +196,7 @@ fn invalid_report_options_have_one_line_and_a_remedy() {
     let empty = tempfile::tempdir().unwrap();
     for (folder, arguments, code, words) in [
         (bench.folder.path(), &["no-such-thing"][..], 2, &["no-such-thing", "lull lab list"][..]),
-        (bench.folder.path(), &["no-*"], 2, &["there are mini, other"]),
+        (bench.folder.path(), &["no-*"], 2, &["the plans are mini, other"]),
         (bench.folder.path(), &["report", "plans"], 2, &["two folders"]),
         (bench.folder.path(), &["--plans", "nowhere"], 2, &["nowhere"]),
         (bench.folder.path(), &["--json", "--out", "x"], 2, &["--out"]),

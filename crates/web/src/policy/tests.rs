@@ -447,7 +447,7 @@ fn every_rejection_names_its_reason() {
         ("/robots-no", "robots.txt disallows `/robots-no`"),
         ("/denied", "the owner denies `/denied`"),
         ("//x", "it is not a path of this site"),
-        ("/a/..", "it can be read in two ways: `.` or `..`"),
+        ("/a/..", "it is ambiguous: `.` or `..`"),
     ] {
         assert_eq!(policy.may_hint(url, at(0)).unwrap_err().to_string(), why);
     }

@@ -346,7 +346,7 @@ mod tests {
         let files = files_in(folder.path());
         fs::write(&files.key, "").unwrap();
         let error = ReloadedPair::load(files.clone()).unwrap_err().to_string();
-        assert!(error.contains("key.pem holds no private key"), "{error}");
+        assert!(error.contains("key.pem contains no private key"), "{error}");
         fs::remove_file(&files.key).unwrap();
         assert!(matches!(ReloadedPair::load(files), Err(Error::Read { .. })));
     }

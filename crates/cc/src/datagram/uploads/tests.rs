@@ -15,7 +15,9 @@ struct Model {
     queue: VirtualQueue,
     allowance: Allowance,
     refused: u64,
+    /// Bytes in the bottleneck's queue, and those of the uploads.
     backlog: u64,
+    own: u64,
     /// Echoes on their way: when they arrive, their probe, and its round-trip time.
     echoes: Vec<(u64, u32, u64)>,
     answers: bool,
@@ -39,7 +41,7 @@ impl Model {
         Timestamp::from_micros(self.now)
     }
 
-    /// One millisecond in which the sender offers packets, and others fill the backlog up to `others` bytes.
+    /// One millisecond in which the sender offers packets, and others keep `others` bytes in the queue.
     fn step(&mut self, offered: u64, others: u64, seen: &mut Seen) {
         self.now += 1_000;
         let before = self.queue.passed();
@@ -49,9 +51,13 @@ impl Model {
             self.refused += u64::from(verdict == Verdict::Drop);
         }
         let passed = self.queue.passed() - before;
-        self.backlog = (self.backlog + passed).min(BUFFER).max(others);
+        self.own = (self.own + passed).min(BUFFER - others);
+        self.backlog = self.own + others;
         self.poll();
-        self.backlog = self.backlog.saturating_sub(BYTES_PER_MS);
+        // A queue serves all in the order of their arrival.
+        let served = (BYTES_PER_MS * self.own).div_ceil(self.backlog.max(1));
+        self.own = self.own.saturating_sub(served.max(u64::from(others == 0) * BYTES_PER_MS));
+        self.backlog = self.own + others;
         seen.passed += passed;
         seen.backlog += self.backlog;
         seen.highest = seen.highest.max(self.backlog);

@@ -304,7 +304,7 @@ fn health_check(source: &Source<'_>, key: &Key<'_>, value: &Value<'_>) -> Result
             ("path", DeValue::String(path)) if path.starts_with('/') => {
                 check.path = path.clone().into_owned();
             }
-            ("path", _) => return Err(source.error(at, "the path begins with /")),
+            ("path", _) => return Err(source.error(at, "the path must begin with /")),
             ("interval" | "timeout", value) => {
                 let text = match value {
                     DeValue::Integer(number) => number.to_string(),
@@ -336,7 +336,7 @@ fn route(source: &Source<'_>, place: Place<'_, '_>) -> Result<Route> {
             ("path", DeValue::String(path)) if path.starts_with('/') => {
                 prefix = Some(path.clone().into_owned());
             }
-            ("path", _) => return Err(source.error(at, "the path begins with /")),
+            ("path", _) => return Err(source.error(at, "the path must begin with /")),
             ("upstream", _) => upstream = Some(upstreams(source, key, value)?),
             ("upstream-host", DeValue::String(text)) => {
                 let value = HeaderValue::from_str(text);

@@ -105,7 +105,7 @@ fn faulty_file_is_rejected_with_its_line_and_a_remedy() {
         (with("\"https://127.0.0.1:0\", ", ""), 12, &["https", "add one"]),
         (with("redirect-to-https = true", "redirect-to-https = 0"), 12, &["1 to 65535"]),
         (with("max-age=600;", ""), 13, &["max-age=SECONDS"]),
-        (with("path = \"/health\"", "path = \"health\""), 19, &["begin it with /"]),
+        (with("path = \"/health\"", "path = \"health\""), 19, &["must begin with /"]),
         (with("path = \"/health\"\n", ""), 18, &["needs a path"]),
         (with("interval = 0.5", "interval = 0"), 20, &["above 0"]),
         (with("X-Site = \"a\"", "Content-Length = \"1\""), 23, &["content-length", "leave it out"]),

@@ -7,8 +7,18 @@ use lull_replication_daemon::speed::publish::{Point, Report, Settings, run};
 
 use super::Place;
 
+const EXAMPLES: &str = "\
+Examples:
+  lull lab speed publish
+      publish 1000, 10,000 and 100,000 files of 4 kB, and copy them by rsync
+  lull lab speed publish --files 1000,1000000 --json | jq .points
+      print the measurements for a program
+
+`times` is the time relative to rsync. Meanwhile another file is read at the replica at fixed times.";
+
 /// Measure the cost of publishing files to a replica, compared with rsync
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Numbers of files, each published once
     #[arg(long, value_name = "N,…", default_value = "1000,10000,100000", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
