@@ -86,7 +86,7 @@ The exit code is 1 if the origin does not run or the step is not possible now; t
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Init(InitArgs),
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     Ticket(TicketArgs),
     Revoke(RevokeArgs),
     Rotate(RotateArgs),

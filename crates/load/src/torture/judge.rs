@@ -189,9 +189,9 @@ mod tests {
             // A lost one.
             (5, last, false),
         ] {
-            let mut history = History::default();
             // They are judged by the number, in any order.
-            history.reads = vec![looked(4, last), looked(state, bodies), looked(1, none)];
+            let reads = vec![looked(4, last), looked(state, bodies), looked(1, none)];
+            let history = History { reads, ..History::default() };
             let Judgement { violations, .. } = judge(&history, log.to_vec());
             assert_eq!(violations.len(), usize::from(!right), "{state}: {violations:?}");
             assert!(violations.iter().all(|said| said.contains(&format!("state {state}"))));
