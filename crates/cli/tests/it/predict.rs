@@ -110,7 +110,7 @@ fn model_is_trained_continued_and_explained() {
         assert!(shown.contains(words), "no '{words}' in {shown}");
     }
     let shown = bench.predict(&["explain", "--model", "site.model", "/nowhere"]).ok();
-    assert!(shown.contains("/nowhere: nobody got it lately"), "{shown}");
+    assert!(shown.contains("/nowhere: no recent visits"), "{shown}");
     assert!(shown.contains("only the general popularity"), "{shown}");
 
     // The next day's log: from a pipe, and packed.

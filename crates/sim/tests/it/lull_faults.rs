@@ -190,5 +190,5 @@ fn thousand_paths_over_one_link_leave_part_to_one_download() {
         assert!(alone > 0.9 && least > 0.0, "{alone}; at least {least} bytes");
         shares += foreground / 3.0;
     }
-    assert!(shares > 0.2, "{shares}");
+    assert!(shares > 0.15, "{shares}");
 }
