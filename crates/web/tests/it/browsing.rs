@@ -442,7 +442,9 @@ fn dashboard_shows_the_activity() {
     let kept = "{every: 60, ago: 5, prefetches: [60, 600], navigations: [1, 4], ahead: [0, 1], \
                 errors: [0, 2], budget: [3, 5], demand: [null, 12], visitors: [2, 3]}";
     let drawn = looker.run(&format!("drawHistory({kept}), at('graphs').textContent"));
-    for most in ["10 a second", "25 %", "4 a minute", "12 ms", "5 a second", "2 a minute", "3 in a minute"] {
+    for most in
+        ["10 a second", "25 %", "4 a minute", "12 ms", "5 a second", "2 a minute", "3 in a minute"]
+    {
         assert!(drawn.as_str().unwrap().contains(&format!("most: {most}")), "{most}: {drawn}");
     }
 }
