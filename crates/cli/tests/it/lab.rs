@@ -133,7 +133,7 @@ fn invalid_lab_options_have_one_line_and_an_exit_code() {
     let spoilt = Bench::new(&PLAN.replace("rtt = '20ms'", "rtt = '20'"));
     let misnamed = Bench::new(&PLAN.replace("'mini'", "'other'"));
     for (bench, arguments, word) in [
-        (&bench, &["run", "no-such-plan"][..], "there are mini"),
+        (&bench, &["run", "no-such-plan"][..], "the plans are mini"),
         (&bench, &["run", "mini", "--only", "control=bbr"], "cubic, reno"),
         (&bench, &["run", "mini", "--only", "speed=1"], "there are control"),
         (&bench, &["run", "mini", "--plans", "nowhere"], "nowhere"),
@@ -143,7 +143,7 @@ fn invalid_lab_options_have_one_line_and_an_exit_code() {
         (&bench, &["run", "--only", "control=cubic", "no-such-plan"], "no-such-plan"),
         (&spoilt, &["run", "mini"], "mini.toml:15: topology.rtt"),
         (&misnamed, &["list"], "the file's name"),
-        (&bench, &["demo", "--plans", "plans"], "there are mini"),
+        (&bench, &["demo", "--plans", "plans"], "the plans are mini"),
         (&bench, &["demo", "--json=yes"], "--json"),
     ] {
         let output = bench.run(arguments);
