@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(
             missing_events(Duration::from_secs(1), &History::default()).len(),
             2,
-            "nobody wrote"
+            "nothing was written"
         );
     }
 

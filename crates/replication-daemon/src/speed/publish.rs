@@ -170,7 +170,7 @@ impl Site {
     }
 }
 
-/// Reads the other object at fixed times until it is told to end.
+/// Reads the other object at fixed times until the measurement ends.
 async fn read(replica: ReplicaHandle, ends: Arc<AtomicBool>) -> Result<Spread, SpeedError> {
     let path = Path::new(OTHER).expect("a path");
     let (mut due, mut times) = (Due::now(), Times::new());

@@ -539,7 +539,7 @@ fn entry_moved_during_a_scan_joins_it() {
         (vec![changed("z/y")], false, "it was not looked at"),
         (vec![changed("big")], false, "it was written anew, and is there"),
         (vec![FileEvent::Touched("z/x".into())], false, "nothing goes by that"),
-        (vec![FileEvent::Lost], true, "nobody knows"),
+        (vec![FileEvent::Lost], true, "events were lost"),
     ] {
         assert_eq!(plan.concerns(&happened, &looked(), &seen, &committed), is_half, "{why}");
     }

@@ -542,7 +542,7 @@ fn no_prefetch_on_save_data_slow_network_or_low_battery() {
         chromium.goto(&site.url(&format!("/a?{query}")));
         let begun = Instant::now();
         while chromium.run("window.hasLooked") != true {
-            assert!(begun.elapsed() < site::TIMEOUT, "nobody looks: {case}");
+            assert!(begun.elapsed() < site::TIMEOUT, "the script did not run: {case}");
             std::thread::sleep(Duration::from_millis(50));
         }
         if asks {

@@ -422,7 +422,7 @@ impl Core {
 /// Wakes the senders that a message of a replica may need.
 pub(super) fn wake(link: &Link, message: AffectedChannel) {
     match message {
-        AffectedChannel::Nobody => {}
+        AffectedChannel::NoChannel => {}
         AffectedChannel::Channel(Channel::Demand) => link.demand.notify_one(),
         AffectedChannel::Channel(Channel::Speculative) => link.speculative.notify_one(),
         AffectedChannel::Channel(Channel::Control | Channel::Enrolment) => {
@@ -442,7 +442,7 @@ pub(super) fn wake(link: &Link, message: AffectedChannel) {
 /// Which channel may have something to send after a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AffectedChannel {
-    Nobody,
+    NoChannel,
     Channel(Channel),
     /// Invalidations and pushed bodies.
     Both,
@@ -465,7 +465,7 @@ impl AffectedChannel {
             }
             ToOrigin::Resynced(_) | ToOrigin::Hello { .. } => AffectedChannel::Both,
             ToOrigin::Ack(_) | ToOrigin::Fetched(_) | ToOrigin::Reads(_) | ToOrigin::Report(_) => {
-                AffectedChannel::Nobody
+                AffectedChannel::NoChannel
             }
         }
     }

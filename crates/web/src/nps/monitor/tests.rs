@@ -335,7 +335,7 @@ fn loaded_server_is_not_probed_while_visitors_give_samples() {
     monitor.answered("/a", now, 10 * MS);
     assert!(!monitor.state().has_visitor_samples(now), "it is not loaded, as far as is known");
     let now = overload(&monitor, now);
-    assert!(!monitor.state().has_visitor_samples(now), "nobody has said anything lately");
+    assert!(!monitor.state().has_visitor_samples(now), "no recent samples");
     monitor.answered("/other", now, 10 * MS);
     assert!(!monitor.state().has_visitor_samples(now), "nor does another object");
     monitor.answered("/a", now, 300 * MS);

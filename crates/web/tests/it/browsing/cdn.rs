@@ -9,7 +9,7 @@ const CHROME: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML,
     Chrome/140.0.0.0 Safari/537.36";
 const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
 const TEXT: &str = "document.querySelector('p').innerText";
-/// Pages are kept by host and URL, as a CDN does that is told to keep pages: the cookie of signed-in users leads past
+/// Pages are kept by host and URL, like a CDN that is configured to cache pages: the cookie of signed-in users leads past
 /// the cache. Requests with `X-Lull` need their `If-None-Match`, which nginx removes where it caches.
 const CDN: &str = "proxy_cache front; proxy_cache_key $host$request_uri;
     proxy_cache_bypass $cookie_session; proxy_no_cache $cookie_session;
