@@ -14,10 +14,10 @@
 //! assert_eq!(
 //!     metrics.text(),
 //!     "# HELP lull_origin_objects Objects.\n\
-//!      # TYPE lull_origin_objects gauge\n\
+//!      ## TYPE lull_origin_objects gauge\n\
 //!      lull_origin_objects 3\n\
-//!      # HELP lull_origin_sent_bytes_total Bytes sent.\n\
-//!      # TYPE lull_origin_sent_bytes_total counter\n\
+//!      ## HELP lull_origin_sent_bytes_total Bytes sent.\n\
+//!      ## TYPE lull_origin_sent_bytes_total counter\n\
 //!      lull_origin_sent_bytes_total{channel=\"demand\"} 7\n\
 //!      lull_origin_sent_bytes_total{channel=\"speculative\"} 9\n"
 //! );
