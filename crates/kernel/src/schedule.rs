@@ -79,7 +79,7 @@ impl TimeWindow {
 }
 
 /// How often the clock is read. Clocks are set, and machines sleep, so nothing is slept for hours.
-const PERIOD: Duration = Duration::from_millis(200);
+const PERIOD: Duration = Duration::from_secs(1);
 
 /// Waits until a time window is open. Returns at once if it is.
 pub fn wait_for_window(window: TimeWindow) {

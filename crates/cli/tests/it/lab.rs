@@ -5,11 +5,10 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Kept, Service, finish, lull, shell};
+use crate::support::{Kept, Service, finish, is_unique_name, lull, shell};
 use lull_emulator::process_exists;
 use lull_testing::{bound, bpf, command, needs, root};
 use serde_json::Value;
@@ -263,17 +262,10 @@ fn failing_cell_is_reported_and_the_others_run() {
     assert_eq!(kinds.iter().filter(|kind| **kind == "failed").count(), 1, "{kinds:?}");
 }
 
-/// Tests in which `lull exec` loads a control take turns: one of them checks its leftovers.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The only experiment with the case in which `lull exec --cc background` is refused; a minute at most.
 #[test]
 fn background_is_unnoticed_only_where_it_is_served_last() {
     needs!(bpf(), command("python3"));
-    let _turn = turn();
     let empty = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_lull"));
     command.args(["lab", "run", "exec-background", "--quick", "--check", "--out", "out"]);
@@ -409,7 +401,6 @@ fn shorten_demo(bench: &Bench, folder: &str, seconds: u32) {
 #[test]
 fn demo_shows_table_and_plot_within_90_seconds() {
     needs!(bpf(), command("rsync"));
-    let _turn = turn();
     let seconds = |bench: &Bench, folder: &[&str]| {
         let output = bench.run(&[&["list", "--json", "demo"], folder].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
@@ -472,14 +463,15 @@ fn congestion_controls() -> BTreeSet<String> {
     fs::read_to_string(path).unwrap().split_whitespace().map(str::to_owned).collect()
 }
 
-/// The cgroups that `lull exec` made below one, and the new congestion controls. Runs of other tests have
-/// theirs under names that begin with `lab`.
+/// The cgroups that `lull exec` made below one, and the new congestion controls. Other tests run meanwhile: theirs
+/// have names that begin with `lab`, or come from `unique_name`.
 fn left_behind(home: &Service, before: &BTreeSet<String>) -> Vec<String> {
     let inside = fs::read_dir(&home.0).unwrap().flatten();
     let names = inside.filter_map(|entry| entry.file_name().into_string().ok());
     let cgroups = names.filter(|name| name.starts_with("lull."));
     let controls = congestion_controls().into_iter();
-    let new = controls.filter(|name| !before.contains(name) && !name.starts_with("lab"));
+    let is_of_a_test = |name: &String| name.starts_with("lab") || is_unique_name(name);
+    let new = controls.filter(|name| !before.contains(name) && !is_of_a_test(name));
     cgroups.chain(new).collect()
 }
 
@@ -488,7 +480,6 @@ fn left_behind(home: &Service, before: &BTreeSet<String>) -> Vec<String> {
 #[test]
 fn demo_ends_at_once_on_a_signal_and_leaves_nothing() {
     needs!(bpf(), command("rsync"));
-    let _turn = turn();
     let bench = Bench::new(PLAN);
     shorten_demo(&bench, "short", 2);
     let (plans, out) = (bench.path("short"), bench.path("out"));

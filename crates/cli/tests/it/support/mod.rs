@@ -54,6 +54,13 @@ pub(crate) fn unique_name() -> String {
     format!("t{}_{count}", std::process::id())
 }
 
+/// Whether a test made this name by [`unique_name`].
+pub(crate) fn is_unique_name(name: &str) -> bool {
+    let parts = name.strip_prefix('t').and_then(|rest| rest.split_once('_'));
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    parts.is_some_and(|(id, count)| is_number(id) && is_number(count))
+}
+
 /// Runs a command to its end, which must come soon.
 pub(crate) fn finish(command: &mut Command) -> Said {
     finish_within(command, LIMIT)
