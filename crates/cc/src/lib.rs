@@ -3,6 +3,29 @@
 //! Everything here is integer arithmetic on arguments. So the same controller runs in the kernel (through C
 //! mirrors in `bpf/`), in the simulator and over user-space sockets. A trace of events always gives the same
 //! windows.
+//!
+//! ```
+//! use core::num::NonZeroU32;
+//! use lull_cc::{Ack, Controller, Nice, Timestamp, Window};
+//!
+//! let mut nice = Nice::default();
+//! // One round: each of two packets is acknowledged after 50 ms. Slow start adds a packet for each.
+//! for packet in 1..=2 {
+//!     nice.handle_ack(&Ack {
+//!         now: Timestamp::from_micros(50_000 + 100 * u64::from(packet)),
+//!         delivered: packet,
+//!         acked: 1,
+//!         in_flight: 2,
+//!         rtt_micros: NonZeroU32::new(50_000),
+//!         ..Ack::default()
+//!     });
+//! }
+//! let before = nice.window();
+//! assert!(before > Window::TWO);
+//! // A mark of the network halves the window.
+//! nice.handle_mark(Timestamp::from_micros(60_000), 2);
+//! assert!(nice.window() < before);
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod bbr;

@@ -1,6 +1,12 @@
 //! The parts that the programs `lull` and `lull-lab` share: messages, arguments, log lines, access logs and replaced files.
 //!
 //! Both programs only parse arguments and print. Their work is done in the other crates.
+//!
+//! ```
+//! assert_eq!(lull_cli::text::count(1, "connection", "connections"), "1 connection");
+//! // A terminal would obey control characters from a log.
+//! assert_eq!(lull_cli::text::plain("a\u{1b}[2J"), "a\\u{1b}[2J");
+//! ```
 
 pub mod arguments;
 pub mod durable;

@@ -9,6 +9,17 @@
 //! - [`prepare_slice`]: the same for all processes that come into a cgroup.
 //! - [`observe`](fn@observe): the background at one moment, for monitors.
 //! - [`adopt`]: the same for a running process; [`foreground`](fn@foreground) reverts it.
+//!
+//! ```no_run
+//! use lull_kernel::{Algorithm, PathTable, Parameters};
+//!
+//! // `lull kernel load`: the congestion control `lull`, for programs that select it by name.
+//! lull_kernel::load("lull", Parameters::lull(PathTable::default(), false))?;
+//! for job in lull_kernel::jobs()? {
+//!     println!("{}", job.id);
+//! }
+//! # Ok::<(), lull_kernel::Error>(())
+//! ```
 
 mod admission;
 mod adopt;

@@ -1,5 +1,13 @@
 //! Experiments as data: plans, runs over the emulator and the simulator, records, and the checks, plots and reports
 //! that are computed from records alone.
+//!
+//! ```
+//! use lull_lab::plan::Library;
+//!
+//! let plans = Library::built_in().find(&["demo".to_owned()], true)?;
+//! assert_eq!(plans[0].title(), plans[0].summary()["title"]);
+//! # Ok::<(), lull_lab::plan::PlanError>(())
+//! ```
 
 pub mod judge;
 pub mod learn;

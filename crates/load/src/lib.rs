@@ -6,6 +6,16 @@
 //! - [`torture`] breaks networks, disks, clocks and processes around an origin and its replicas.
 //!
 //! The servers, origins and replicas run as processes, like those of users.
+//!
+//! ```
+//! use lull_load::replay::trace::Documents;
+//!
+//! // A replayed log names each document once.
+//! let mut documents = Documents::default();
+//! let page = documents.number("/index.html");
+//! assert_eq!(documents.number("/index.html"), page);
+//! assert_eq!(documents.all().len(), 1);
+//! ```
 
 mod http_client;
 mod mounted;

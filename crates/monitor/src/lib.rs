@@ -6,6 +6,16 @@
 //! - [`draw`](fn@draw) draws both with ratatui; [`render`] does so as plain text.
 //! - [`plot`](fn@plot): rates over time as text.
 //! - [`watch`] is the interactive program; [`export`] serves snapshots as metrics.
+//!
+//! ```
+//! use lull_monitor::{Curve, plot};
+//!
+//! let points = (0..60).map(|second| (f64::from(second), f64::from(second.min(30)))).collect();
+//! let rate = Curve { letter: 'b', name: "background".to_owned(), points };
+//! let drawn = plot(&[rate], "Mbit/s", 60, 10);
+//! assert!(drawn.lines().all(|line| line.chars().count() <= 60));
+//! println!("{drawn}");
+//! ```
 
 mod draw;
 mod exporter;

@@ -15,6 +15,18 @@
 //! the key of the clients' hashes as an argument; effects go out as values. Equal calls give equal results on
 //! every machine. `docs/predictor.md` and `docs/budget.md` list the rules of the papers, their open points,
 //! and our choices there.
+//!
+//! ```
+//! use core::time::Duration;
+//! use lull_cc::Timestamp;
+//! use lull_speculate::scheduler::{Action, Parameters, Prefetch, Scheduler};
+//!
+//! let mut scheduler = Scheduler::new(Parameters::default());
+//! let now = Timestamp::from_micros(1_000_000);
+//! scheduler.handle_prefetch(now, Prefetch { id: 1, client: 7, priority: 0.4 }, Duration::ZERO);
+//! // The server is idle, so the prefetch is sent at once.
+//! assert_eq!(scheduler.poll(now), Some(Action::Start(1)));
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -8,18 +8,6 @@
 //! and back by the next request without it.
 //!
 //! The rest of NPS is a [`Site`], which sees each request and may change its answer: [`crate::nps`].
-//!
-//! ```no_run
-//! use lull_web::proxy::{Config, Listener, Server};
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut config = Config::new("http://127.0.0.1:8080".parse()?);
-//! config.listen.push("127.0.0.1:0".parse()?);
-//! let server = Server::start(config, None, Listener::new(|event| eprintln!("{event}")))?;
-//! println!("{}", server.addresses()[0].address);
-//! # Ok(())
-//! # }
-//! ```
 
 mod access_log;
 mod acme;
