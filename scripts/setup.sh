@@ -248,7 +248,7 @@ install_go() {
     local program=$1 module=$2
     [ -x "$tools/bin/$program" ] && return
     say "installing $program"
-    GOBIN="$tools/bin" CGO_ENABLED=0 go install -trimpath -ldflags='-s -w' "$module" ||
+    GOBIN="$tools/bin" CGO_ENABLED=0 go install -trimpath -gcflags='all=-N -l' -ldflags='-s -w' "$module" ||
         echo "lull: $program could not be installed; tests that need it are skipped" >&2
 }
 if [ "${1:-}" = test ] && command -v go >/dev/null; then
