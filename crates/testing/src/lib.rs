@@ -20,6 +20,7 @@ mod bound;
 mod copy;
 mod generated;
 mod namespace;
+pub mod nats;
 pub mod pipe;
 mod probe;
 pub mod shared_trace;
