@@ -3,10 +3,11 @@
 # must end with the same exit code and have the same bytes, also where the file is missing. A download in the
 # foreground fills the link when each program starts. Needs root and BPF.
 #
-#   scripts/real-programs.sh [OPTION…] [PROGRAM…]    default: all programs that are below
+#   scripts/real-programs.sh [OPTION…] [PROGRAM[:MODES]…]    default: all programs that are below
 #
 #   --no-install   use the programs that are here
-#   --modes LIST   of exec (IPv4), exec6 (IPv6) and pid (moved after the start); default: exec,exec6,pid
+#   --modes LIST   of exec (IPv4), exec6 (IPv6) and pid (moved after the start), for programs without modes of their
+#                  own; default: exec,exec6,pid
 #   --size BYTES   of the file, default 10000000
 #   --beside SECS  how long the foreground fills the link, default 10
 #   --rate RATE    of the link, default 20mbit
@@ -34,10 +35,10 @@ while [ $# -gt 0 ]; do
 done
 [ $# -gt 0 ] || set -- "${known[@]}"
 for name in "$@"; do
-    [[ " ${known[*]} " = *" $name "* ]] || die "unknown program '$name': one of ${known[*]}"
+    [[ " ${known[*]} " = *" ${name%%:*} "* ]] || die "unknown program '$name': one of ${known[*]}"
 done
 wants() {
-    [[ " $PROGRAMS " = *" $1 "* ]]
+    [[ " $PROGRAMS " = *" $1"[\ :]* ]]
 }
 export PROGRAMS="$*"
 LULL=$(realpath "$LULL")
@@ -250,6 +251,18 @@ digest_of() {
     (cd "$1" && find . -type f ! -path '*/.git/*' -print0 | sort -z | xargs -0 -r sha256sum | sha256sum)
 }
 
+# Stops the processes of a group once one of them has a connection. Other connections here belong to the foreground.
+stop_with_connection() {
+    for _ in $(seq 500); do
+        if ss -Htnp state established | grep -v "pid=${foreground:-0}," | grep -q users:; then
+            kill -STOP -- "-$1"
+            return
+        fi
+        sleep 0.01
+    done
+    return 1
+}
+
 # Runs `command` in a mode; sets `code` and `seconds`.
 run_in_mode() {
     local mode=$1 summary=$2 begin=$EPOCHREALTIME
@@ -258,11 +271,15 @@ run_in_mode() {
         plain) "${command[@]}" >"$summary.out" 2>&1 || code=$? ;;
         exec | exec6) "$LULL" exec --json="$summary" -- "${command[@]}" >"$summary.out" 2>&1 || code=$? ;;
         pid)
-            "${command[@]}" >"$summary.out" 2>&1 &
+            setsid "${command[@]}" >"$summary.out" 2>&1 &
             local pid=$!
-            sleep 0.2
-            # A program that has ended by now was not in time.
-            "$LULL" exec --pid "$pid" --children >"$summary.moved" 2>&1 || echo "not moved" >>"$summary.moved"
+            # Otherwise it may end before it is moved: on a busy machine that takes longer than the transfer.
+            if stop_with_connection "$pid"; then
+                "$LULL" exec --pid "$pid" --children >"$summary.moved" 2>&1 || echo "not moved" >>"$summary.moved"
+                kill -CONT -- "-$pid"
+            else
+                echo "no connection was seen" >"$summary.moved"
+            fi
             wait "$pid" || code=$?
             ;;
     esac
@@ -329,7 +346,9 @@ set_up
 mkdir "$REAL_PROGRAMS_FOLDER/here"
 echo "| program | mode | exit code | MB in the background | seconds, $BESIDE of them beside a foreground | seconds alone without Lull | exit code without the file |"
 echo "|---|---|---|---|---|---|---|"
-for program in $PROGRAMS; do
+for word in $PROGRAMS; do
+    program=${word%%:*} modes=$MODES
+    [ "$program" = "$word" ] || modes=${word#*:}
     run_program "$program" plain missing 0
     missing_code=$code
     run_program "$program" plain blob 0
@@ -338,7 +357,7 @@ for program in $PROGRAMS; do
         fail "$program does not work here: $(tail -n 3 "$REAL_PROGRAMS_FOLDER/here/$program.plain.blob.summary.out")"
         continue
     fi
-    for mode in ${MODES//,/ }; do
+    for mode in ${modes//,/ }; do
         # Names of images may not contain an IPv6 address.
         [[ "$mode $program" != "exec6 skopeo" && "$mode $program" != "exec6 podman" ]] || continue
         check "$program" "$mode" "$plain_code" "$plain_digest" "$missing_code" "$plain_seconds"
