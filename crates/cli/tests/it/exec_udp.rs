@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use lull_testing::needs;
 use serde_json::Value;
@@ -15,14 +16,14 @@ fn quic() -> PathBuf {
     quic
 }
 
-/// Sends a datagram each third of a millisecond for two seconds, and prints the errors.
+/// Sends a datagram each third of a millisecond for a second, and prints the errors.
 const SENDS: &str = "import collections, socket, sys, time
 is_v4 = '.' in sys.argv[1]
 sock = socket.socket(socket.AF_INET if is_v4 else socket.AF_INET6, socket.SOCK_DGRAM)
 if sys.argv[2] == 'errors':
     sock.setsockopt(*((0, 11) if is_v4 else (41, 25)), 1)
 sock.connect((sys.argv[1], 9999))
-errors, end = collections.Counter(), time.time() + 2
+errors, end = collections.Counter(), time.time() + 1
 while time.time() < end:
     try:
         sock.send(bytes(1200))
@@ -73,7 +74,7 @@ fn dropped_datagrams_are_no_errors_of_their_sender() {
             let udp = &summary["udp_in_the_background"];
             let number = |name: &str| udp[name].as_u64().unwrap_or_else(|| panic!("{summary}"));
             assert!(number("packets_dropped") > 100, "{udp}");
-            // Two megabits per second for two seconds, and as much again for the start.
+            // 250 kB pass in a second, and the sender may have more in it at its start.
             assert!(number("bytes") < 1_000_000, "{udp}");
             assert_eq!(
                 (number("networks_without_echo"), number("packets_marked")),
@@ -84,7 +85,7 @@ fn dropped_datagrams_are_no_errors_of_their_sender() {
     }
 }
 
-/// A QUIC upload for sixteen seconds, and a TCP upload of the same host beside it from the fourth to the fourteenth.
+/// A QUIC upload for eight seconds, and a TCP upload of the same host beside it from the second to the seventh.
 const BESIDE: &str = r#"
 ip netns exec right1 "$QUIC" receive "[::]:4433" "$OUT/certificate" >"$OUT/background" &
 quic=$!
@@ -96,15 +97,19 @@ while part := sock.recv(1 << 18):
     total += len(part)
 print(total)' >"$OUT/foreground" &
 tcp=$!
-sleep 1
+# The receiver listens once it has written its certificate.
+for _ in $(seq 100); do
+    [ -s "$OUT/certificate" ] && break
+    sleep 0.1
+done
 "$LULL" exec --udp "$UDP" --cc "$NAME" --automatic=lull --json="$OUT/json" -- \
-    "$QUIC" send "$LULL_RIGHT_1:4433" "$OUT/certificate" 16 >"$OUT/sender" &
+    "$QUIC" send "$LULL_RIGHT_1:4433" "$OUT/certificate" 8 >"$OUT/sender" &
 job=$!
-sleep 4
+sleep 2
 python3 -c 'import socket, sys, time
 sock = socket.create_connection((sys.argv[1], 5001))
 sock.settimeout(1)
-end = time.time() + 10
+end = time.time() + 5
 while time.time() < end:
     try:
         sock.send(bytes(1 << 14))
@@ -132,20 +137,25 @@ fn beside(udp: &str) -> (u64, u64, Value) {
     (bytes("background"), bytes("foreground"), summary)
 }
 
-/// Without Lull, the foreground has less than half of the link in these ten seconds.
+/// Without Lull, the foreground has less than half of the link in these five seconds.
 #[test]
 fn quic_upload_yields_to_a_tcp_upload() {
     needs!(lull_testing::bpf(), lull_testing::root(), lull_testing::command("python3"));
-    let (background, foreground, summary) = beside("yield");
+    // Each over a link of its own, at the same time: the machine is as busy for both.
+    let [(background, foreground, summary), (other_background, other_foreground, other_summary)] =
+        thread::scope(|scope| {
+            ["yield", "pass"]
+                .map(|udp| scope.spawn(move || beside(udp)))
+                .map(|run| run.join().unwrap())
+        });
     println!("background {background}, foreground {foreground}");
+    println!("--udp pass: background {other_background}, foreground {other_foreground}");
     let udp = &summary["udp_in_the_background"];
     assert_eq!((&summary["exit_code"], &summary["udp"]), (&0.into(), &"yield".into()));
     // quinn supports ECN.
     assert!(udp["packets_marked"].as_u64().unwrap() > 0, "{summary}");
     assert!(background > 100_000, "it makes progress: {background}");
-    let (other_background, other_foreground, summary) = beside("pass");
-    println!("--udp pass: background {other_background}, foreground {other_foreground}");
-    assert_eq!(summary["udp_in_the_background"], Value::Null, "{summary}");
+    assert_eq!(other_summary["udp_in_the_background"], Value::Null, "{other_summary}");
     assert!(foreground > other_foreground, "{foreground} {other_foreground}");
     assert!(background < other_background, "{background} {other_background}");
     assert!(foreground > background, "{foreground} beside {background}");
