@@ -114,10 +114,12 @@ static LULL_INLINE u64 lull_path_next_slot(struct lull_path *p, u64 now_us)
 {
 	u64 packet = lull_capacity_packet_us(&p->capacity);
 	u64 pause = lull_progress_pause(packet, p->members);
+	u64 two_rtts;
 
 	if (lull_path_is_at_floor(p))
 		pause = lull_min(pause, lull_less(now_us, p->floor_since) / 2);
-	pause = lull_max(pause, 2 * lull_max(lull_path_min_rtt(p), 5000));
+	two_rtts = 2 * lull_max(lull_path_min_rtt(p), 5000);
+	pause = lull_max(pause, lull_min(two_rtts, lull_progress_longest_pause(p->members)));
 	p->slot = lull_min(lull_max(p->slot, now_us) + pause,
 			   now_us + lull_progress_longest_sleep(packet, p->members));
 	return p->slot;

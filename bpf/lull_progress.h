@@ -11,14 +11,21 @@
 #define LULL_PAUSE_PACKETS 200
 #define LULL_LONE_PAUSE_US 1000000ULL
 #define LULL_SHARED_PAUSE_PACKETS 150
+#define LULL_FULL_PROGRESS 4
 #define LULL_MAX_SLEEP_US 5000000ULL
 #define LULL_FEW 16
 #define LULL_CROWD_PAUSE_PACKETS 50
 #define LULL_MAX_CROWD_SLEEP_US 10000000ULL
 
+static LULL_INLINE u64 lull_progress_longest_pause(u32 members)
+{
+	return LULL_LONE_PAUSE_US / lull_min(lull_max(members, 1), LULL_FULL_PROGRESS);
+}
+
 static LULL_INLINE u64 lull_progress_pause(u64 packet, u32 members)
 {
-	u64 shared = lull_min(LULL_SHARED_PAUSE_PACKETS * packet, LULL_LONE_PAUSE_US);
+	u64 shared = lull_min(LULL_SHARED_PAUSE_PACKETS * packet,
+			      lull_progress_longest_pause(members));
 	u64 needed = LULL_LONE_PAUSE_US / lull_max(members, 1);
 
 	return lull_min(LULL_PAUSE_PACKETS * packet, lull_max(shared, needed));

@@ -259,7 +259,8 @@ impl Path {
             // A short foreground has gone soon.
             pause = pause.min(now.saturating_sub(since) / 2);
         }
-        let pause = pause.max(2 * u64::from(self.delay.min_rtt()).max(5_000));
+        let two_rtts = 2 * u64::from(self.delay.min_rtt()).max(5_000);
+        let pause = pause.max(two_rtts.min(progress::longest_pause(self.members)));
         let sleep = progress::longest_sleep(packet, self.members);
         self.slot = (self.slot.max(now) + pause).min(now + sleep);
         self.slot
