@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
 /*
- * Measures the host's other connections, and writes the results to the table of paths of
- * lull.bpf.c. Attached to the root cgroup, it runs for each packet that leaves a socket of this
- * host. A packet counts as foreground unless its socket runs `lull` or it is marked lower effort
- * (RFC 8622).
+ * Measures the host's other connections, and writes the results to the tables of paths of lull.bpf.c,
+ * what they send, and receive.bpf.c, what they receive. Attached to the root cgroup, it runs for each
+ * packet that leaves or reaches a socket of this host. A packet counts as foreground unless its socket
+ * runs `lull`, or it or what its socket sends is marked lower effort (RFC 8622).
  */
 #include <linux/bpf.h>
 #include "kernel.h"
 #include <bpf/bpf_endian.h>
 #include "lull_types.h"
+#include "ack.h"
+#include "receive_path_types.h"
 #include "shared_path_types.h"
 
 #define INLINE inline __attribute__((always_inline))
@@ -46,12 +48,22 @@ struct {
 	__type(value, struct shared_path);
 } paths SEC(".maps");
 
+/* The loader puts the map of receive.bpf.c here, if there is one; otherwise later backgrounds use this. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct path_key);
+	__type(value, struct receive_entry);
+} receive_paths SEC(".maps");
+
 extern void *bpf_rdonly_cast(const void *object, u32 type) __attribute__((section(".ksyms")));
 
 /* The properties of a packet. */
 struct packet {
 	struct path_key key;
 	u32 payload;
+	bool is_tcp;
 	bool connects; /* it is the first packet of a connection that this host opens */
 };
 
@@ -64,6 +76,7 @@ static INLINE void read_transport(const struct __sk_buff *skb, const u8 *header,
 	if (protocol == PROTOCOL_UDP) {
 		length += 8;
 	} else if (protocol == PROTOCOL_TCP && transport + 14 <= end) {
+		p->is_tcp = true;
 		length += (transport[12] >> 4) * 4;
 		p->connects = (transport[13] & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 	} else {
@@ -73,8 +86,9 @@ static INLINE void read_transport(const struct __sk_buff *skb, const u8 *header,
 }
 
 /* Whether the packet counts: it carries data or opens a connection, and is not of lower effort. The
- * headers of a socket's packets are contiguous. IPv6 with extension headers is not counted. */
-static INLINE bool read_packet(const struct __sk_buff *skb, struct packet *p)
+ * headers of a socket's packets are contiguous. IPv6 with extension headers is not counted. The peer's
+ * address is the destination of a packet that leaves, and the source of one that `arrives`. */
+static INLINE bool read_packet(const struct __sk_buff *skb, struct packet *p, bool arrives)
 {
 	const u8 *data = (const u8 *)(long)skb->data, *end = (const u8 *)(long)skb->data_end;
 
@@ -83,13 +97,13 @@ static INLINE bool read_packet(const struct __sk_buff *skb, struct packet *p)
 			return false;
 		read_transport(skb, data, (data[0] & 0xf) * 4, data[9], p);
 		p->key.family = FAMILY_INET;
-		__builtin_memcpy(p->key.prefix, data + 16, 3);
+		__builtin_memcpy(p->key.prefix, data + (arrives ? 12 : 16), 3);
 	} else if (skb->protocol == bpf_htons(ETHERNET_IPV6)) {
 		if (data + 40 > end || ((data[0] << 4 | data[1] >> 4) & CLASS_BITS) == LOWER_EFFORT)
 			return false;
 		read_transport(skb, data, 40, data[6], p);
 		p->key.family = FAMILY_INET6;
-		__builtin_memcpy(p->key.prefix, data + 24, 6);
+		__builtin_memcpy(p->key.prefix, data + (arrives ? 8 : 24), 6);
 	}
 	return p->payload || p->connects;
 }
@@ -122,30 +136,74 @@ static INLINE bool will_run_lull(const struct sock *sk)
 	return !difference;
 }
 
+/* A background socket under another congestion control: what it sends is marked. */
+static INLINE bool is_marked(const struct sock *sk)
+{
+	const struct tcp_sock *tp = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
+	u8 class = BPF_CORE_READ(tp, inet_conn.icsk_inet.tos);
+
+	if (BPF_CORE_READ(sk, __sk_common.skc_family) == FAMILY_INET6)
+		class = BPF_CORE_READ(tp, inet_conn.icsk_inet.pinet6, tclass);
+	return (class & CLASS_BITS) == LOWER_EFFORT;
+}
+
+static INLINE const struct sock *find_key(const struct __sk_buff *skb, struct bpf_sock *sk,
+					  struct packet *p)
+{
+	const struct sock *socket = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct sock));
+
+	p->key.network_namespace = socket->__sk_common.skc_net.net->net_cookie;
+	p->key.interface = skb->ifindex;
+	return socket;
+}
+
 SEC("cgroup_skb/egress")
 int lull_foreground(struct __sk_buff *skb)
 {
 	struct bpf_sock *sk = skb->sk;
+	struct receive_entry *received;
 	const struct sock *socket;
 	struct shared_path *path;
 	struct packet p = {};
 	u64 now_us;
 
 	/* Acknowledgements are half of all packets, so they are checked first. */
-	if (!read_packet(skb, &p) || !sk || !(sk = bpf_sk_fullsock(sk)) ||
+	if (!read_packet(skb, &p, false) || !sk || !(sk = bpf_sk_fullsock(sk)) ||
 	    bpf_sk_storage_get(&sockets, sk, 0, 0))
 		return 1;
-	socket = bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct sock));
-	p.key.network_namespace = socket->__sk_common.skc_net.net->net_cookie;
-	p.key.interface = skb->ifindex;
+	socket = find_key(skb, sk, &p);
 	path = bpf_map_lookup_elem(&paths, &p.key);
-	if (!path)
+	/* What a new connection is for is not known: it counts in both directions. */
+	received = p.connects ? bpf_map_lookup_elem(&receive_paths, &p.key) : 0;
+	if (!path && !received)
 		return 1;
 	now_us = bpf_ktime_get_ns() / 1000;
-	if (p.connects && !will_run_lull(socket))
-		path->foreground.connected_us = now_us;
-	if (p.payload)
+	if (p.connects && !will_run_lull(socket)) {
+		if (path)
+			path->foreground.connected_us = now_us;
+		if (received)
+			received->foreground.connected_us = now_us;
+	}
+	if (path && p.payload)
 		add_data(&path->foreground, now_us, p.payload);
+	return 1;
+}
+
+SEC("cgroup_skb/ingress")
+int lull_foreground_received(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+	struct receive_entry *received;
+	const struct sock *socket;
+	struct packet p = {};
+
+	if (!read_packet(skb, &p, true) || !p.payload || !sk || !(sk = bpf_sk_fullsock(sk)))
+		return 1;
+	socket = find_key(skb, sk, &p);
+	received = bpf_map_lookup_elem(&receive_paths, &p.key);
+	if (!received || (p.is_tcp && (will_run_lull(socket) || is_marked(socket))))
+		return 1;
+	add_data(&received->foreground, bpf_ktime_get_ns() / 1000, p.payload);
 	return 1;
 }
 

@@ -121,8 +121,13 @@ struct sock {
 	struct sock_cgroup_data sk_cgrp_data;
 } RELOCATED;
 
+struct ipv6_pinfo {
+	u8 tclass;
+} RELOCATED;
+
 struct inet_sock {
 	struct sock sk;
+	struct ipv6_pinfo *pinet6;
 	__be16 inet_sport;
 	u8 tos;
 } RELOCATED;

@@ -132,12 +132,15 @@ static LULL_INLINE void advertise(struct bpf_sock_ops *ops)
 		return;
 	tp = bpf_skc_to_tcp_sock(sk);
 	s = bpf_sk_storage_get(&downloads, sk, 0, 0);
-	if (!tp || !s || !s->epoch)
+	if (!tp || !s)
 		return;
 	if (bpf_sk_storage_get(&lull_released, sk, 0, 0)) {
 		stop(ops, s);
 		return;
 	}
+	follow_entry((struct sock *)tp, s, weight);
+	if (!s->epoch)
+		return;
 	look(tp, &s->arrival);
 	receive_before(&s->download, &s->arrival, &s->news);
 	e = lock_entry(s);
@@ -145,7 +148,7 @@ static LULL_INLINE void advertise(struct bpf_sock_ops *ops)
 		join_entry((struct sock *)tp, s, weight);
 		return;
 	}
-	e->used_us = s->arrival.now_us;
+	begin_event(e, s->arrival.now_us);
 	receive_on_arrival(&e->state, &s->download, &s->arrival, &s->news, &s->ack);
 	window = e->state.path.window;
 	bpf_spin_unlock(&e->lock);

@@ -15,6 +15,8 @@ enum { NO_ROOM = -7 /* -E2BIG */ };
 #define RECEIVE_KEPT_US 200000000ULL
 #define RECEIVE_SWEEP_US 10000000ULL
 #define RECEIVE_FULL_SWEEP_US 100000ULL
+/* How often a connection checks whether its route has changed, and without a path whether there is room. */
+#define RECEIVE_LOOK_US 1000000ULL
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -88,6 +90,7 @@ static LULL_INLINE void join_entry(struct sock *sk, struct receive_socket *s, u3
 	struct receive_entry *e;
 
 	s->epoch = 0;
+	s->looked_us = now_us;
 	path_key_of(sk, &s->key);
 	e = obtain_entry(&s->key, now_us);
 	if (!e)
@@ -120,6 +123,20 @@ static LULL_INLINE struct receive_entry *lock_entry(const struct receive_socket 
 	return 0;
 }
 
+/* Begins an event on a path that is locked. */
+static LULL_INLINE void begin_event(struct receive_entry *e, u64 now_us)
+{
+	struct lull_foreground f = {
+		.connected_us = e->foreground.connected_us,
+		.data_us = e->foreground.data_us,
+		.bytes = e->foreground.bytes,
+	};
+
+	e->used_us = now_us;
+	lull_on_foreground(&e->state.path, now_us, &f);
+	LULL_FORGET();
+}
+
 static LULL_INLINE void leave_entry(struct receive_socket *s)
 {
 	struct receive_entry *e;
@@ -132,6 +149,22 @@ static LULL_INLINE void leave_entry(struct receive_socket *s)
 		bpf_spin_unlock(&e->lock);
 	}
 	s->epoch = 0;
+}
+
+/* Occasionally checks whether the route of the socket has changed, or there is room. */
+static LULL_INLINE void follow_entry(struct sock *sk, struct receive_socket *s, u32 weight)
+{
+	u64 now_us = monotonic_us();
+	struct path_key key = {};
+
+	if ((s64)(now_us - s->looked_us) < (s64)RECEIVE_LOOK_US)
+		return;
+	s->looked_us = now_us;
+	path_key_of(sk, &key);
+	if (s->epoch && path_keys_equal(&key, &s->key))
+		return;
+	leave_entry(s);
+	join_entry(sk, s, weight);
 }
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef LULL_RECEIVE_PATH_TYPES_H
 #define LULL_RECEIVE_PATH_TYPES_H
 
+#include "path_foreground_types.h"
 #include "path_key_types.h"
 #include "receive_types.h"
 
@@ -12,6 +13,7 @@ struct receive_entry {
 	u64 epoch;   /* no other entry has it; 0: nothing has used it */
 	u64 used_us; /* last event of any of its connections, CLOCK_MONOTONIC */
 	struct path_key key;
+	struct path_foreground foreground;
 	struct receive_path state;
 };
 
@@ -19,6 +21,7 @@ struct receive_socket {
 	struct receive_download download;
 	struct path_key key;
 	u64 epoch;   /* of its path; 0: it shares none, and is not slowed */
+	u64 looked_us; /* when it last checked its path */
 	u32 clamp;   /* the window clamp that was set last, in bytes */
 	u32 tsoffset; /* what the kernel adds to time stamps of the socket */
 	/* Of the event under way: on the stack, the verifier would follow each of their values. */

@@ -28,6 +28,7 @@ fn main() {
         "lull_types.h",
         "nice_types.h",
         "noise_floor_types.h",
+        "path_foreground_types.h",
         "path_key_types.h",
         "rtt_history_types.h",
         "shared_path_types.h",

@@ -216,8 +216,10 @@ fn try_register(place: &Place, name: &str, record: Record) -> Result<()> {
     control.pin_sockets(&place.sockets())?;
     control.pin_paths(&place.paths(), &place.weights())?;
     // If the root cgroup takes no program, connections share paths all the same; the status says so.
-    if let Ok(Some(mut link)) = control.watch_foreground(name) {
-        link.pin(place.foreground()).map_err(Error::bpf("pin the program at the root cgroup"))?;
+    if let Ok(Some(mut watch)) = control.watch_foreground(name) {
+        let what = "pin a program at the root cgroup";
+        watch.sent.pin(place.foreground()).map_err(Error::bpf(what))?;
+        watch.received.pin(place.foreground_received()).map_err(Error::bpf(what))?;
     }
     record.pin(&place.record())?;
     let mut link = control.register()?;

@@ -69,9 +69,9 @@ pub(crate) fn yield_received(
     Ok(())
 }
 
-/// The paths of a background that exists, which further ones share. The map goes with the last of them. Other versions
-/// of Lull may have a map of another layout.
-fn shared_paths(own: &OpenMapMut<'_>) -> Option<MapHandle> {
+/// The table of paths of a background or a congestion control that exists, which further ones share. It goes with the
+/// last of them. Other versions of Lull may have a table of another layout.
+pub(crate) fn shared_paths(own: &OpenMapMut<'_>) -> Option<MapHandle> {
     let name = own.name().to_str()?.to_owned();
     let is_alike = |map: &libbpf_rs::query::MapInfo| {
         map.ty == MapType::Hash

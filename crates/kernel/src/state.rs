@@ -1,9 +1,9 @@
 //! The loaded controls, kept in the BPF file system so that they outlive the command.
 //!
-//! `<bpffs>/lull/NAME/` contains three to six pins. `link` keeps the congestion control registered, `sockets`
+//! `<bpffs>/lull/NAME/` contains three to seven pins. `link` keeps the congestion control registered, `sockets`
 //! is the map with the state of each socket, and `record` has the parameters. If connections share a state,
-//! `paths` is the table of paths, `foreground` keeps the foreground in that, and `weights` is the map with
-//! the weights of sockets. `link` comes last: a directory without one was left by a killed command, and is
+//! `paths` is the table of paths, `foreground` keeps the foreground in that, `foreground_received` keeps what the
+//! foreground receives in the table of downloads, and `weights` is the map with the weights of sockets. `link` comes last: a directory without one was left by a killed command, and is
 //! removed by the next one. A lock on `<bpffs>/lull` lets one command at a time make changes.
 
 use std::fs::{self, File};
@@ -26,6 +26,7 @@ const LINK: &str = "link";
 const SOCKETS: &str = "sockets";
 const PATHS: &str = "paths";
 const FOREGROUND: &str = "foreground";
+const FOREGROUND_RECEIVED: &str = "foreground_received";
 const WEIGHTS: &str = "weights";
 const RECORD: &str = "record";
 
@@ -137,6 +138,10 @@ impl Place {
         self.0.join(FOREGROUND)
     }
 
+    pub(crate) fn foreground_received(&self) -> PathBuf {
+        self.0.join(FOREGROUND_RECEIVED)
+    }
+
     pub(crate) fn weights(&self) -> PathBuf {
         self.0.join(WEIGHTS)
     }
@@ -164,7 +169,8 @@ impl Place {
     /// Removes every pin; the link first, so that an interruption leaves no half.
     pub(crate) fn remove(&self) {
         let maps = [self.sockets(), self.paths(), self.weights(), self.record()];
-        for path in [self.link(), self.foreground()].into_iter().chain(maps) {
+        let links = [self.link(), self.foreground(), self.foreground_received()];
+        for path in links.into_iter().chain(maps) {
             let _ = fs::remove_file(path);
         }
         let _ = fs::remove_dir(&self.0);

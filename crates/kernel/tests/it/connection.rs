@@ -85,6 +85,13 @@ impl Connection {
         self.server.read_exact(&mut buffer).expect("all arrives");
         writer.join().expect("the writer ends").expect("all is sent");
     }
+
+    /// Carries data from server to client.
+    pub(crate) fn carry_back(&mut self, bytes: usize) {
+        std::mem::swap(&mut self.client, &mut self.server);
+        self.carry(bytes);
+        std::mem::swap(&mut self.client, &mut self.server);
+    }
 }
 
 /// Connects with a congestion control that is chosen before the handshake.

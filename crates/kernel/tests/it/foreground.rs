@@ -4,6 +4,8 @@ use std::net::{Ipv6Addr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
+use libbpf_rs::query::MapInfoIter;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use lull_kernel::{Foreground, PathTable};
 use lull_testing::{bpf, command, needs};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -40,6 +42,51 @@ fn foreground_is_seen_on_its_path_alone() {
     assert_eq!((sent.connected, sent.bytes), (connected.connected, 30_000));
     assert!(sent.sent >= connected.connected, "{sent:?}");
     assert_eq!(seen(&lull, "127.0.1.0/24"), Foreground::default());
+}
+
+/// Bytes received and whether a connection was opened, by an entry of `bpf/receive_path_types.h`.
+fn received(table: &MapHandle, key: &[u8]) -> (u64, bool) {
+    let entry = table.lookup(key, MapFlags::ANY).unwrap().expect("the entry is there");
+    let word = |at: usize| u64::from_ne_bytes(entry[at..at + 8].try_into().unwrap());
+    // Behind lock, state, epoch, time of use and key: time of the last connection, time of the last packet, bytes.
+    (word(64), word(48) > 0)
+}
+
+/// The test makes the entry of the path itself, as a download in the background does.
+#[test]
+fn received_foreground_is_in_the_table_of_downloads() {
+    needs!(bpf(), command("ip"));
+    enter();
+    let lull = Loaded::lull(PathTable::default());
+    let mut background = Connection::open(&lull.0, loopback([0, 1]));
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    let bpffs =
+        mounts.lines().find_map(|line| line.split(' ').nth(1).filter(|_| line.contains(" bpf ")));
+    let paths = format!("{}/lull/{}/paths", bpffs.unwrap(), lull.0);
+    let key = MapHandle::from_pinned_path(paths).unwrap().keys().next().expect("one path");
+    // Others of this machine may have a table of their own.
+    let is_table = |info: &libbpf_rs::query::MapInfo| info.name == "receive_paths";
+    let tables: Vec<MapHandle> = MapInfoIter::default()
+        .filter(is_table)
+        .filter_map(|info| MapHandle::from_map_id(info.id).ok())
+        .collect();
+    for table in &tables {
+        table.update(&key, &vec![0; table.value_size() as usize], MapFlags::ANY).unwrap();
+    }
+    let seen = || {
+        let all = tables.iter().map(|table| received(table, &key));
+        all.fold((0, false), |sum, one| (sum.0.max(one.0), sum.1 || one.1))
+    };
+    // The server's socket does not run lull, but its packets carry no data.
+    background.carry_back(20_000);
+    assert_eq!(seen(), (0, false), "what a background connection receives is no foreground");
+    let mut foreground = Connection::open(FOREGROUND, loopback([0, 9]));
+    assert_eq!(seen(), (0, true));
+    foreground.carry_back(30_000);
+    assert_eq!(seen(), (30_000, true));
+    for table in &tables {
+        table.delete(&key).unwrap();
+    }
 }
 
 #[test]
