@@ -4,7 +4,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use lull_kernel::{JobSample, PathSample, Phase, Snapshot};
+use lull_kernel::{JobSample, PathSample, Phase, Snapshot, UdpSample};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -18,6 +18,14 @@ use crate::model::queueing_delay;
 struct OfJob {
     job: String,
     congestion: String,
+}
+
+/// `action`: what the virtual queue did to a packet above the limit.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OfAction {
+    job: String,
+    congestion: String,
+    action: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -52,6 +60,7 @@ type SecondCounters<Labels> = Family<Labels, Counter<f64, AtomicU64>>;
 pub fn metrics(snapshot: &Snapshot) -> String {
     let mut registry = Registry::default();
     register_jobs(&mut registry, snapshot);
+    register_udp(&mut registry, snapshot);
     register_paths(&mut registry, snapshot);
     let mut text = String::new();
     text::encode(&mut text, &registry).expect("memory takes all text");
@@ -115,6 +124,30 @@ fn register_jobs(registry: &mut Registry, snapshot: &Snapshot) {
     registry.register("lull_job_window_packets", help, window);
     let help = "Longest queueing delay of a job's connections: round-trip time above that of the empty path";
     registry.register("lull_job_queueing_delay_seconds", help, delay);
+}
+
+/// Jobs without `--udp yield` have none of these.
+fn register_udp(registry: &mut Registry, snapshot: &Snapshot) {
+    let bytes = Counters::<OfJob>::default();
+    let packets = Counters::<OfAction>::default();
+    let networks = Gauges::<OfJob>::default();
+    for job in snapshot.jobs.iter().filter(|job| !job.udp.is_empty()) {
+        let labels = of_job(job);
+        let sum = |value: fn(&UdpSample) -> u64| job.udp.iter().map(value).sum::<u64>();
+        bytes.get_or_create(&labels).inc_by(sum(|one| one.bytes));
+        for (action, count) in [("mark", sum(|one| one.marked)), ("drop", sum(|one| one.dropped))] {
+            let OfJob { job, congestion } = labels.clone();
+            packets.get_or_create(&OfAction { job, congestion, action }).inc_by(count);
+        }
+        let limited = job.udp.iter().filter(|one| one.limit.is_some()).count();
+        networks.get_or_create(&labels).set(limited as f64);
+    }
+    let help = "Bytes that a job has sent over UDP in the background (--udp yield)";
+    registry.register("lull_job_udp_bytes", help, bytes);
+    let help = "Packets over UDP above the limit of their network, by action: mark (ECN) or drop";
+    registry.register("lull_job_udp_limited_packets", help, packets);
+    let help = "Networks whose limit for a job's packets over UDP is known by echo requests";
+    registry.register("lull_job_udp_measured_networks", help, networks);
 }
 
 fn register_paths(registry: &mut Registry, snapshot: &Snapshot) {
@@ -207,6 +240,31 @@ mod tests {
         assert!(!text.contains("hidden"), "{text}");
         snapshot.paths[0].destination = None;
         assert!(metrics(&snapshot).contains("destination=\"hidden\""));
+    }
+
+    #[test]
+    fn udp_of_a_job_becomes_series_of_that_job() {
+        let mut snapshot = snapshot(Vec::new());
+        let sample = |bytes, limit| UdpSample {
+            destination: None,
+            bytes,
+            marked: 3,
+            dropped: 4,
+            limit,
+            rate: None,
+        };
+        snapshot.jobs[0].udp = vec![sample(1_000, Some(3_000)), sample(500, None)];
+        let text = metrics(&snapshot);
+        let labels = "job=\"backup\",congestion=\"lull\"";
+        for line in [
+            format!("lull_job_udp_bytes_total{{{labels}}} 1500"),
+            format!("lull_job_udp_limited_packets_total{{{labels},action=\"mark\"}} 6"),
+            format!("lull_job_udp_limited_packets_total{{{labels},action=\"drop\"}} 8"),
+            format!("lull_job_udp_measured_networks{{{labels}}} 1.0"),
+        ] {
+            assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
+        }
+        assert!(!text.contains("udp_bytes_total{job=\"78.0\""), "{text}");
     }
 
     #[test]
