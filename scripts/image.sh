@@ -8,16 +8,8 @@
 # Debian release that this machine has, and no shell. It runs as user 65532.
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
-
-build=yes
-if [ "${1:-}" = --no-build ]; then
-    build=no
-    shift
-fi
-profile=${1:-release}
-target=${CARGO_TARGET_DIR:-target}
-out=$target/packages
-version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+# shellcheck source=scripts/package-options.sh
+. scripts/package-options.sh
 # shellcheck source=/dev/null
 release=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 

@@ -31,8 +31,8 @@ trap tear_down EXIT
 # The paths of a system, without what is mounted in it and what every installation changes.
 paths() {
     (cd "$1" && find . -xdev ! -path './proc/*' ! -path './sys/*' ! -path './tmp/*' ! -path './newcomer/*' \
-        ! -path './var/lib/dpkg/*' ! -path './var/lib/rpm/*' ! -path './var/log/*' ! -path './var/cache/*' ! -path './etc/*-' \
-        ! -path './root/*' | sort)
+        ! -path './var/lib/dpkg/*' ! -path './var/lib/rpm/*' ! -path './var/log/*' ! -path './var/cache/*' ! -path './etc/*-' |
+        sort)
 }
 
 inside() {

@@ -8,18 +8,11 @@
 # cargo-deb, cargo-generate-rpm and cargo-cyclonedx are installed into target/tools if they are missing.
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
+# shellcheck source=scripts/package-options.sh
+. scripts/package-options.sh
 scripts/setup.sh
 
-build=yes
-if [ "${1:-}" = --no-build ]; then
-    build=no
-    shift
-fi
-profile=${1:-release}
-target=${CARGO_TARGET_DIR:-target}
-out=$target/packages
 stage=$out/stage
-version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 
 install_tool() {
     cargo "$1" --version >/dev/null 2>&1 || command -v "cargo-$1" >/dev/null && return
@@ -42,7 +35,7 @@ gzip -9n "$stage"/man/*.1
 "$lull" completions bash >"$stage/completions/lull.bash"
 "$lull" completions zsh >"$stage/completions/_lull"
 "$lull" completions fish >"$stage/completions/lull.fish"
-cp -r packaging/systemd packaging/sysusers packaging/grafana LICENSE-MIT LICENSE-APACHE README.md CHANGELOG.md "$stage/"
+cp -r packaging/systemd packaging/sysusers packaging/grafana packaging/prometheus LICENSE-MIT LICENSE-APACHE README.md CHANGELOG.md "$stage/"
 cp bpf/LICENSE "$stage/LICENSE-bpf"
 
 # The manifest names staged files by their place in the default target folder.
