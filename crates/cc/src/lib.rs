@@ -6,9 +6,9 @@
 //!
 //! ```
 //! use core::num::NonZeroU32;
-//! use lull_cc::{Ack, Controller, Nice, Timestamp, Window};
+//! use lull_cc::{Ack, Controller, Nice, NiceParameters, Timestamp, Window};
 //!
-//! let mut nice = Nice::default();
+//! let mut nice = Nice::new(NiceParameters::default());
 //! // One round: each of two packets is acknowledged after 50 ms. Slow start adds a packet for each.
 //! for packet in 1..=2 {
 //!     nice.handle_ack(&Ack {
