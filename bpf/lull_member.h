@@ -276,6 +276,7 @@ static LULL_INLINE bool lull_on_turn(struct lull_path *p, struct lull_member *m,
 		return true;
 	if (!lull_path_is_at_floor(p) && !lull_leads(p, m) && lull_path_is_lead_free(p, now_us))
 		lull_take_lead(p, m, now_us, delivered);
+	LULL_FORGET();
 	if (now_us < m->next_pair)
 		return false;
 	m->next_pair = lull_path_next_slot(p, now_us);

@@ -139,10 +139,13 @@ static LULL_INLINE void advertise(struct bpf_sock_ops *ops)
 		return;
 	}
 	follow_entry((struct sock *)tp, s, weight);
+	LULL_FORGET();
 	if (!s->epoch)
 		return;
 	look(tp, &s->arrival);
+	LULL_FORGET();
 	receive_before(&s->download, &s->arrival, &s->news);
+	LULL_FORGET();
 	e = lock_entry(s);
 	if (!e) {
 		join_entry((struct sock *)tp, s, weight);

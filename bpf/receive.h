@@ -86,6 +86,7 @@ static LULL_INLINE u32 receive_pass_marks(struct receive_download *d,
 		answered = a->has_echo ? mark->echoed : a->now_us;
 		if (mark->window && answered)
 			rtt = lull_max(lull_min(lull_less(answered, mark->sent), ~0U), 1);
+		LULL_FORGET();
 	}
 	return rtt;
 }
@@ -103,10 +104,14 @@ static LULL_INLINE void receive_before(struct receive_download *d, const struct 
 	receive_advertise(d, a->advertised);
 	if (news->silence >= RECEIVE_SILENCE_US)
 		receive_clear_marks(d);
+	LULL_FORGET();
 	news->is_lost = receive_find_loss(d, a);
+	LULL_FORGET();
 	news->acked = lull_min((u32)(a->packets - d->packets), RECEIVE_PACKETS_LIMIT);
 	d->packets = a->packets;
+	LULL_FORGET();
 	news->rtt_us = receive_pass_marks(d, a);
+	LULL_FORGET();
 	if (news->rtt_us)
 		d->last_rtt = news->rtt_us;
 }
@@ -147,6 +152,7 @@ static LULL_INLINE void receive_on_arrival(struct receive_path *p, struct receiv
 	u32 spare = lull_less(d->part_then * 3 / 4, recent);
 
 	receive_advance(p, a->now_us);
+	LULL_FORGET();
 	receive_count(p, &d->account, in_flight, spare);
 	ack->now_us = a->now_us;
 	ack->delivered = a->packets;
@@ -162,6 +168,7 @@ static LULL_INLINE void receive_on_arrival(struct receive_path *p, struct receiv
 	lull_on_ack(&p->path, &d->member, ack);
 	asm volatile("" ::: "memory");
 	receive_take_turn(p, d, a, news->acked);
+	LULL_FORGET();
 	d->part = receive_share(p, d);
 }
 
