@@ -14,6 +14,7 @@ use crate::mounts::Bpffs;
 use crate::parameters::{Algorithm, Parameters};
 use crate::receive::Direction;
 use crate::release::Releases;
+use crate::slice_mark::slices;
 use crate::state::{Place, State};
 use crate::udp::Udp;
 use crate::{jobs, machine};
@@ -252,6 +253,9 @@ fn tidy(hierarchy: &Hierarchy, state: Option<State<'_>>, alive: &[String]) {
     if let Some(state) = state
         && hierarchy.sees_all()
     {
-        unload_unused(&state, alive);
+        // A slice made while `lull exec` ran needs it as long as the slice exists.
+        let slices = slices(hierarchy).into_iter().map(|slice| slice.congestion);
+        let alive: Vec<String> = alive.iter().cloned().chain(slices).collect();
+        unload_unused(&state, &alive);
     }
 }

@@ -53,7 +53,7 @@ pub fn prepare_slice(cgroup: &Path, choice: &Choice) -> Result<Prepared> {
     }
     if let Some(parameters) = choice.automatic
         && let Err(error) = load(&choice.congestion, parameters)
-        // In use by 'lull exec', which keeps it loaded as long as the slice might: it is loaded to stay next time.
+        // In use by 'lull exec': it stays loaded as long as the slice exists.
         && !matches!(error, Error::AlreadyLoaded { .. })
     {
         return Err(error);

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use lull_testing::needs;
 use serde_json::Value;
 
-use crate::support::{Kept, Service, Variant, eventually, finish, lull, shell};
+use crate::support::{Kept, LULL, Service, Variant, eventually, finish, lull, shell};
 
 const REPORTS: &str = "import socket
 listener = socket.create_server(('127.0.0.1', 0))
@@ -46,6 +46,26 @@ fn unit_of_a_slice_is_in_the_background() {
     // The second time changes nothing.
     let said = finish(&mut lull(&["kernel", "slice", "--cc", &control.0, &slice.name()])).ok();
     assert_eq!(said, format!("processes of {} were in the background before\n", slice.name()));
+}
+
+/// The congestion control of the slice was loaded by `lull exec`, which unloads it when its program ends.
+#[test]
+fn slice_keeps_the_control_of_a_job_that_ends() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let control = Variant::unloaded();
+    let slice = Service::make();
+    let mut job = lull(&["exec", "--quiet", "--cc", &control.0, "--automatic", "--", "sh", "-c"]);
+    job.args(["\"$0\" kernel slice --cc \"$1\" \"$2\"", LULL, &control.0, &slice.name()]);
+    finish(&mut job).ok();
+    let script = "echo $$ >$1/cgroup.procs && exec python3 -c \"$2\"";
+    let mut run = shell(script, &[slice.0.to_str().unwrap(), REPORTS]);
+    assert_eq!(finish(run.stdin(Stdio::null())).ok(), format!("{} 4\n", control.0));
+    // Without the slice, the next job that ends unloads it.
+    drop(slice);
+    let other = Variant::unloaded();
+    finish(&mut lull(&["exec", "--quiet", "--cc", &other.0, "--automatic", "--", "true"])).ok();
+    let loaded = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
+    assert!(!loaded.split_whitespace().any(|name| name == control.0), "{loaded}");
 }
 
 #[test]
