@@ -5,7 +5,7 @@
 //! use lull_lab::plan::Library;
 //!
 //! let plans = Library::built_in().find(&["demo".to_owned()], true)?;
-//! assert_eq!(plans[0].title(), plans[0].summary()["title"]);
+//! assert_eq!(plans[0].summary()["title"], plans[0].title);
 //! # Ok::<(), lull_lab::plan::PlanError>(())
 //! ```
 

@@ -15,7 +15,7 @@
 //! use lull_sim::traffic::{ControllerFactory, Demand, Flow, Tcp};
 //! use lull_sim::{Dumbbell, Simulation};
 //!
-//! let rate = Rate::from_bits_per_sec(10_000_000);
+//! let rate = Rate::from_bits_per_second(10_000_000);
 //! let bottleneck = LinkParameters::drop_tail(rate, Duration::from_millis(20), Limit::Packets(33));
 //! let path = Dumbbell { bottleneck, back: None, access: Vec::new(), pairs: 1 }.build();
 //! let mut simulation = Simulation::new(path.topology, 1);
