@@ -10,7 +10,8 @@
 #include <bpf/bpf_endian.h>
 #include "lull_types.h"
 #include "ack.h"
-#include "receive_path_types.h"
+/* The loader puts the map of receive.bpf.c here, if there is one; otherwise later backgrounds use this. */
+#include "receive_table.h"
 #include "shared_path_types.h"
 
 #define INLINE inline __attribute__((always_inline))
@@ -47,15 +48,6 @@ struct {
 	__type(key, struct path_key);
 	__type(value, struct shared_path);
 } paths SEC(".maps");
-
-/* The loader puts the map of receive.bpf.c here, if there is one; otherwise later backgrounds use this. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 4096);
-	__type(key, struct path_key);
-	__type(value, struct receive_entry);
-} receive_paths SEC(".maps");
 
 extern void *bpf_rdonly_cast(const void *object, u32 type) __attribute__((section(".ksyms")));
 

@@ -6,9 +6,9 @@
 /* One interval of path_foreground. */
 #define FOREGROUND_INTERVAL_US 100000ULL
 
-/* The traffic of this host's other connections on a path, in one direction (foreground.bpf.c). Written without the
- * lock: each field is complete, but they may be of different moments. Times are CLOCK_MONOTONIC; 0:
- * never. */
+/* The traffic of this host's other connections on a path, in one direction (foreground.bpf.c). Written
+ * without the lock: each field is complete, but they may be of different moments. Times are
+ * CLOCK_MONOTONIC; 0: never. */
 struct path_foreground {
 	u64 connected_us;   /* last SYN */
 	u64 data_us;	    /* last packet with data */

@@ -6,8 +6,9 @@
 #ifndef LULL_RECEIVE_PATH_H
 #define LULL_RECEIVE_PATH_H
 
+#include "path_foreground.h"
 #include "path_key.h"
-#include "receive_path_types.h"
+#include "receive_table.h"
 
 enum { NO_ROOM = -7 /* -E2BIG */ };
 
@@ -17,14 +18,6 @@ enum { NO_ROOM = -7 /* -E2BIG */ };
 #define RECEIVE_FULL_SWEEP_US 100000ULL
 /* How often a connection checks whether its route has changed, and without a path whether there is room. */
 #define RECEIVE_LOOK_US 1000000ULL
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 4096);
-	__type(key, struct path_key);
-	__type(value, struct receive_entry);
-} receive_paths SEC(".maps");
 
 /* An entry that was not used; more than the stack of a program holds. */
 const char unused_entry[sizeof(struct receive_entry)] = {};
@@ -126,11 +119,7 @@ static LULL_INLINE struct receive_entry *lock_entry(const struct receive_socket 
 /* Begins an event on a path that is locked. */
 static LULL_INLINE void begin_event(struct receive_entry *e, u64 now_us)
 {
-	struct lull_foreground f = {
-		.connected_us = e->foreground.connected_us,
-		.data_us = e->foreground.data_us,
-		.bytes = e->foreground.bytes,
-	};
+	struct lull_foreground f = path_foreground_read(&e->foreground);
 
 	e->used_us = now_us;
 	lull_on_foreground(&e->state.path, now_us, &f);

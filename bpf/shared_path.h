@@ -10,6 +10,7 @@
 #ifndef LULL_SHARED_PATH_H
 #define LULL_SHARED_PATH_H
 
+#include "path_foreground.h"
 #include "path_key.h"
 
 enum { NO_ROOM = -7 /* -E2BIG */ };
@@ -145,11 +146,7 @@ static SOCKET_INLINE struct shared_path *lock_path(const struct lull_socket *s)
 /* Begins an event on a path that is locked. */
 static SOCKET_INLINE void begin_event(struct shared_path *p, u64 now_us)
 {
-	struct lull_foreground f = {
-		.connected_us = p->foreground.connected_us,
-		.data_us = p->foreground.data_us,
-		.bytes = p->foreground.bytes,
-	};
+	struct lull_foreground f = path_foreground_read(&p->foreground);
 
 	p->used_us = now_us;
 	lull_on_foreground(&p->state, now_us, &f);
