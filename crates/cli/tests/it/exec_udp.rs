@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use lull_testing::needs;
+use lull_testing::{bound, needs};
 use serde_json::Value;
 
 use crate::support::{LULL, Variant, finish, finish_within, lull, shell};
@@ -74,8 +74,9 @@ fn dropped_datagrams_are_no_errors_of_their_sender() {
             let udp = &summary["udp_in_the_background"];
             let number = |name: &str| udp[name].as_u64().unwrap_or_else(|| panic!("{summary}"));
             assert!(number("packets_dropped") > 100, "{udp}");
-            // 250 kB pass in a second, and the sender may have more in it at its start.
-            assert!(number("bytes") < 1_000_000, "{udp}");
+            println!("{errors} {family}: {udp}");
+            // 3.3 MB are offered. 250 kB pass in the second, and the start may have twice as much.
+            assert!(number("bytes") < bound(1_500_000, 750_000), "{udp}");
             assert_eq!(
                 (number("networks_without_echo"), number("packets_marked")),
                 (0, 0),

@@ -48,7 +48,7 @@ fn foreground_is_seen_on_its_path_alone() {
 fn received(table: &MapHandle, key: &[u8]) -> (u64, bool) {
     let entry = table.lookup(key, MapFlags::ANY).unwrap().expect("the entry is there");
     let word = |at: usize| u64::from_ne_bytes(entry[at..at + 8].try_into().unwrap());
-    // Behind lock, state, epoch, time of use and key: time of the last connection, time of the last packet, bytes.
+    // Behind lock, flag, epoch, time of use and key (48 bytes): times of the last connection and packet, and bytes.
     (word(64), word(48) > 0)
 }
 
