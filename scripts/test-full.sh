@@ -16,6 +16,7 @@ say "origin and replicas while everything around them breaks"
 say "packages in clean systems, units under systemd, and the container image"
 scripts/packages.sh checked && scripts/packages-test.sh && scripts/systemd-test.sh || status=1
 scripts/image.sh --no-build checked && scripts/image-test.sh || status=1
+scripts/container-test.sh "$lull" || status=1
 say "real programs, and uploads beside a foreground that fills the link for ten minutes"
 scripts/real-programs.sh || status=1
 scripts/survival.sh 600 || status=1
