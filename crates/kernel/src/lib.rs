@@ -11,7 +11,7 @@
 //! - [`adopt`]: the same for a running process; [`foreground`](fn@foreground) reverts it.
 //!
 //! ```no_run
-//! use lull_kernel::{Algorithm, PathTable, Parameters};
+//! use lull_kernel::{Parameters, PathTable};
 //!
 //! // `lull kernel load`: the congestion control `lull`, for programs that select it by name.
 //! lull_kernel::load("lull", Parameters::lull(PathTable::default(), false))?;

@@ -3,8 +3,8 @@
 //! `<bpffs>/lull/NAME/` contains three to seven pins. `link` keeps the congestion control registered, `sockets`
 //! is the map with the state of each socket, and `record` has the parameters. If connections share a state,
 //! `paths` is the table of paths, `foreground` keeps the foreground in that, `foreground_received` keeps what the
-//! foreground receives in the table of downloads, and `weights` is the map with the weights of sockets. `link` comes last: a directory without one was left by a killed command, and is
-//! removed by the next one. A lock on `<bpffs>/lull` lets one command at a time make changes.
+//! foreground receives in the table of downloads, and `weights` is the map with the weights of sockets. `link`
+//! comes last: a directory without one was left by a killed command, and is removed by the next one. A lock on `<bpffs>/lull` lets one command at a time make changes.
 
 use std::fs::{self, File};
 use std::io;
