@@ -12,6 +12,7 @@
 #define LULL_LONE_PAUSE_US 1000000ULL
 #define LULL_SHARED_PAUSE_PACKETS 150
 #define LULL_FULL_PROGRESS 4
+#define LULL_SERVED 6
 #define LULL_MAX_SLEEP_US 5000000ULL
 #define LULL_FEW 16
 #define LULL_CROWD_PAUSE_PACKETS 50
@@ -19,7 +20,9 @@
 
 static LULL_INLINE u64 lull_progress_longest_pause(u32 members)
 {
-	return LULL_LONE_PAUSE_US / lull_min(lull_max(members, 1), LULL_FULL_PROGRESS);
+	u64 parts = lull_min(lull_max(members, 1), LULL_FULL_PROGRESS);
+
+	return LULL_LONE_PAUSE_US / lull_choose(lull_is_least(LULL_SERVED, members), parts, 1);
 }
 
 static LULL_INLINE u64 lull_progress_pause(u64 packet, u32 members)
