@@ -41,11 +41,11 @@ fn changes_in_a_folder_reach_the_replicas() {
     eventually("the folder", || site.get("paris", "/web.md").body == page);
     fs::write(format!("{folder}/web.md"), "another").unwrap();
     fs::rename(format!("{folder}/adr"), format!("{folder}/decisions")).unwrap();
-    fs::remove_file(format!("{folder}/papers.md")).unwrap();
+    fs::remove_file(format!("{folder}/index.md")).unwrap();
     let status = |path: &str| site.get("paris", path).status;
     eventually("all of it", || {
         site.get("paris", "/web.md").body == b"another"
-            && status("/papers.md") == 404
+            && status("/index.md") == 404
             && status("/adr/0001-hooks-live-as-long-as-the-cgroup.md") == 404
             && status("/decisions/0001-hooks-live-as-long-as-the-cgroup.md") == 200
     });
