@@ -21,6 +21,8 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/lull-containers.XXXXXX")
 parent=$(basename "$work")
 # Other programs of this machine may load and unload `lull` meanwhile.
 control=lull_${work##*.}
+# Names have lower-case letters only.
+control=${control,,}
 containerd=
 tear_down() {
     [ -z "$containerd" ] || kill "$containerd" 2>/dev/null || true
