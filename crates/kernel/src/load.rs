@@ -259,13 +259,14 @@ mod tests {
         assert_eq!(load_automatically(&state, &name, parameters).unwrap(), None);
         let record = Record { parameters, automatic: true };
         record.replace_by_another_version(&state.place(&name).record()).unwrap();
+        // Before another Lull on this machine may unload what has no connections.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(&name)).unwrap();
         drop(state);
 
         let refused = load(&name, parameters).unwrap_err();
         assert!(refused.to_string().contains("by another version of Lull"), "{refused}");
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(&name)).unwrap();
         let refused = unload(&name, false).unwrap_err();
         assert!(
             matches!(&refused, Error::InUse { users, .. } if users.starts_with("1 socket,")),

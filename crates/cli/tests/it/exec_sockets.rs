@@ -334,12 +334,16 @@ sys.exit(child.wait())";
         command.args(["-c", script, LULL, "exec", "--cc", "reno"]).args(how);
         finish(command.stdin(Stdio::null()))
     };
+    // What a busy machine makes the sender repeat is counted as well.
+    let received = |said: &Said, place: &str| {
+        let line = said.err.lines().nth(1).unwrap_or_default();
+        let megabytes = line.strip_prefix("lull: received ")?.strip_suffix(place)?.parse().ok()?;
+        (3.0..4.0_f64).contains(&megabytes).then_some(())
+    };
     let said = run(&[]);
-    let note = "lull: received 3.0 MB over TCP in the background";
-    assert_eq!(said.err.lines().nth(1), Some(note), "{said:?}");
+    assert!(received(&said, " MB over TCP in the background").is_some(), "{said:?}");
     let said = run(&["--direction", "send"]);
-    let note = "lull: received 3.0 MB over TCP in the foreground";
-    assert_eq!(said.err.lines().nth(1), Some(note), "{said:?}");
+    assert!(received(&said, " MB over TCP in the foreground").is_some(), "{said:?}");
     let summary: Value = serde_json::from_str(&run(&["--json"]).err).unwrap();
     assert!(summary["tcp_bytes_received"].as_u64().unwrap() >= 3_000_000, "{summary}");
 }
