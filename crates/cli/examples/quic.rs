@@ -11,12 +11,13 @@ use std::{env, fs};
 
 use quinn::rustls::RootCertStore;
 use quinn::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
-use quinn::{ClientConfig, Connection, Endpoint, ServerConfig};
+use quinn::{ClientConfig, Connection, Endpoint, ServerConfig, TransportConfig};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const NAME: &str = "localhost";
 const CHUNK: usize = 64 * 1024;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
@@ -34,7 +35,11 @@ async fn main() -> Result<()> {
 async fn receive(at: SocketAddr, certificate: &str) -> Result<()> {
     let own = rcgen::generate_simple_self_signed(vec![NAME.to_owned()])?;
     let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
-    let config = ServerConfig::with_single_cert(vec![own.cert.der().clone()], key.into())?;
+    let mut config = ServerConfig::with_single_cert(vec![own.cert.der().clone()], key.into())?;
+    // Ends soon if the sender's close is lost.
+    let mut transport = TransportConfig::default();
+    transport.max_idle_timeout(Some(IDLE_TIMEOUT.try_into()?));
+    config.transport_config(Arc::new(transport));
     let endpoint = Endpoint::server(config, at)?;
     fs::write(certificate, own.cert.der())?;
     let connection = endpoint.accept().await.ok_or("the endpoint is closed")?.await?;
