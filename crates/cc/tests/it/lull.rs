@@ -124,6 +124,95 @@ fn connections_together_stay_within_one_window() {
     assert!(largest > 100, "the test shows nothing: {path:?}");
 }
 
+/// One connection on a path of a constant rate: rounds of its window, and pairs with their pauses.
+struct Lone {
+    path: Path,
+    member: Member,
+    now: u64,
+    delivered: u32,
+    /// Microseconds that the path takes for a packet, and its round-trip time.
+    packet: u64,
+    rtt: u64,
+    random: u64,
+}
+
+impl Lone {
+    fn new(seed: u64) -> Self {
+        let mut path = Path::default();
+        let member = Member::join(&mut path);
+        let mut lone =
+            Lone { path, member, now: 1_000_000, delivered: 0, packet: 0, rtt: 0, random: seed };
+        // 100 kbit/s to 100 Mbit/s, 2 to 300 ms.
+        lone.packet = 120 << lone.below(10);
+        lone.rtt = 2_000 + lone.below(298_000);
+        lone
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.random >> 33) % limit
+    }
+
+    /// Sends what the window allows, all of which meets a queue of others of so many microseconds and its own. Returns
+    /// the packets.
+    fn round(&mut self, others: u64) -> u64 {
+        self.member.handle_send(&mut self.path, Timestamp::from_micros(self.now), self.delivered);
+        let packets = self.member.packets(0);
+        let own = (u64::from(packets) * self.packet).saturating_sub(self.rtt + others);
+        let rtt = self.rtt + others + own;
+        let is_pair = !self.member.leads(&self.path) || self.path.is_at_floor();
+        let pace = self.member.pacing(self.rtt as u32, 1448);
+        self.delivered += packets;
+        let ack = ack(self.now + rtt, self.delivered, packets, rtt as u32);
+        self.member.handle_ack(&mut self.path, &ack);
+        self.now += rtt;
+        if let Some(pace) = pace.filter(|_| is_pair && self.path.is_at_floor()) {
+            let pause = 2 * 1448 * 1_000_000 / pace.rate.bytes_per_second();
+            self.now += pause.saturating_sub(rtt);
+        }
+        u64::from(packets)
+    }
+
+    /// A round beside others, whose queue changes.
+    fn round_beside_others(&mut self) -> u64 {
+        // A queue of constant length would be a longer path.
+        let least = 30_000 + 20 * self.packet;
+        let queue = least + self.below(least);
+        self.round(queue)
+    }
+}
+
+/// What others lose, instead of Theorem 1 of the OSDI paper: while they keep a queue, the background sends four of its
+/// windows at most, then pairs at the pace of the minimum progress, and a few trials of a longer path.
+#[test]
+fn queue_of_others_meets_few_windows_and_then_pairs() {
+    let mut filled = 0;
+    for number in 0..200 {
+        let mut lone = Lone::new(seed().wrapping_add(number));
+        for _ in 0..60 + lone.below(300) {
+            lone.round(0);
+        }
+        let before = lone.path.window().packets();
+        let (mut sent, mut rounds) = (0, 0);
+        while !lone.path.is_at_floor() && rounds < 40 {
+            sent += lone.round_beside_others();
+            rounds += 1;
+        }
+        let setting = format!("{number}: {before} packets, {} us, {} us", lone.packet, lone.rtt);
+        println!("{setting}: {sent} in {rounds} rounds");
+        assert!(lone.path.is_at_floor() && sent <= 4 * before + 16, "{setting}: {sent}");
+        filled += u32::from(before > 30);
+        let (since, mut pairs) = (lone.now, 0);
+        while lone.now < since + 60_000_000 {
+            pairs += lone.round_beside_others();
+        }
+        let most = 2 * (lone.now - since) / (200 * lone.packet).min(1_000_000);
+        println!("{setting}: {pairs} of {most}");
+        assert!(pairs <= most + most / 8 + 150, "{setting}: {pairs} of {most}");
+    }
+    assert!(filled > 50, "the test shows nothing: {filled}");
+}
+
 #[test]
 fn connection_that_ends_frees_the_lead() {
     let mut path = Path::default();
