@@ -1,6 +1,8 @@
 //! `lull replica`: a copy of the origin's files.
 
+use std::ffi::OsString;
 use std::io::BufRead;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use http::Uri;
 use lull_cc::Bytes;
 use lull_replication::origin::Strategy;
 use lull_replication::replica::{Config, Order, Staleness};
+use lull_replication::subscription::{Pattern, Subscription};
 use lull_replication_daemon::daemon::{Clock, MachineClock, ReplicaOptions, join};
 use lull_replication_daemon::http::Blocked;
 use lull_replication_daemon::identity::Ticket;
@@ -26,6 +29,8 @@ Examples:
       join once, with a ticket of lull origin ticket
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --mount /srv/files
       serve the files over HTTP, and show them in a folder
+  lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --only 'docs/**'
+      receive only the files below docs; fetch others when they are read
 
 The exit code is 0 on success, 1 on failure, and 2 if the arguments are wrong.";
 
@@ -133,6 +138,11 @@ pub(crate) struct RunArgs {
     /// Let reads overtake waiting reads, for readers that do not depend on each other
     #[arg(long)]
     aggressive: bool,
+    /// Receive only the bodies of files whose names match this pattern, such as docs/** or **/*.html. * stands for
+    /// any part of a name, ** for any number of names. Other files are fetched when they are read. May be repeated
+    /// [default: all files]
+    #[arg(long, value_name = "PATTERN")]
+    only: Vec<OsString>,
     /// Most megabytes of bodies to keep [default: no limit]
     #[arg(long, value_name = "MB")]
     quota: Option<u64>,
@@ -202,11 +212,20 @@ impl RunArgs {
             ..Config::default()
         };
         let origin = self.origin;
-        let daemon = ReplicaOptions { config, origin, ..ReplicaOptions::new(self.folder) };
+        let only = subscription(&self.only)?;
+        let daemon = ReplicaOptions { config, origin, only, ..ReplicaOptions::new(self.folder) };
         let clock = clock(self.lab_clock.as_deref())?;
         let (http, metrics, mount) = (self.http, self.metrics, self.mount);
         Ok(ReplicaService { daemon, clock, http, metrics, mount, blocked })
     }
+}
+
+/// The names that match one of these patterns; all if there are none.
+fn subscription(patterns: &[OsString]) -> anyhow::Result<Subscription> {
+    let pattern = |text: &OsString| Pattern::new(text.as_bytes());
+    let patterns: Result<Vec<_>, _> = patterns.iter().map(pattern).collect();
+    let only = patterns.and_then(Subscription::new);
+    only.map_err(|error| crate::Misuse(format!("--only: {error}")).into())
 }
 
 /// A ticket from the command line, or from standard input.

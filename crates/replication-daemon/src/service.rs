@@ -85,6 +85,7 @@ impl ServiceEvent {
                 ReplicaEvent::Disconnected { .. } => "disconnected",
                 ReplicaEvent::Refused(_) => "refused",
                 ReplicaEvent::SkewExceeded(_) => "skew",
+                ReplicaEvent::Unmatched(_) => "unmatched",
                 ReplicaEvent::DiskFull => "full",
                 ReplicaEvent::Lost(_) => "lost",
                 ReplicaEvent::NotRenewed(_) => "not-renewed",

@@ -10,6 +10,7 @@ use lull_replication::message::{Frame, PROTOCOL, Session, ToOrigin};
 use lull_replication::origin::{
     Config, Effect, Image, Origin, Put, ReadsPerWriteAndByte, Transaction, TransactionId,
 };
+use lull_replication::subscription::Subscription;
 use lull_replication::time::Reading;
 use lull_replication::types::{Digest, Incarnation, Metadata, Payload, ReplicaId, Sequence};
 use lull_replication::{BodyEffect, Path};
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
             replica: id,
             position,
             committed: Sequence::ZERO,
+            only: Subscription::default(),
         };
         origin.handle_frame(now, id, Frame { session, message });
     }

@@ -12,6 +12,7 @@
 //! | [`replica`] | [`Replica`](replica::Replica): applies commits in a safe order, answers reads | §6.2.1, §6.2.2 |
 //! | [`lane`] | which demanded bodies take turns | |
 //! | [`merkle`] | the differences between two states | |
+//! | [`subscription`] | the names whose bodies are pushed to a replica | |
 //! | [`token`] | session tokens of clients that change replicas | §6.1 |
 //! | [`checker`] | finds broken promises in a history of writes and reads | §6.1 |
 //!
@@ -61,6 +62,7 @@ pub mod origin;
 pub mod path;
 pub mod replica;
 mod shelf;
+pub mod subscription;
 pub mod time;
 pub mod token;
 pub mod types;

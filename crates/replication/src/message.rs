@@ -44,11 +44,12 @@ use lull_cc::Bytes;
 use thiserror::Error;
 
 use crate::path::Path;
+use crate::subscription::Subscription;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Digest, Incarnation, Position, ReplicaId, Sequence, Version};
 
 /// The version of the protocol that this code speaks.
-pub const PROTOCOL: u16 = 9;
+pub const PROTOCOL: u16 = 10;
 /// Paths in one message, at most.
 pub const MAX_PATHS: usize = 1_000;
 /// Changes in one message, at most: larger commits go in parts.
@@ -103,6 +104,8 @@ pub enum ToOrigin {
         position: Option<Position>,
         /// Up to where they are on its disk. The difference is waiting to be applied.
         committed: Sequence,
+        /// The names whose bodies are to be pushed.
+        only: Subscription,
     },
     /// Requests a heartbeat, which echoes it.
     Ping {
@@ -164,6 +167,10 @@ pub struct Stock {
     pub bytes: Bytes,
     /// Bytes of objects whose bodies are here.
     pub valid_bytes: Bytes,
+    /// Objects whose bodies are not here because the replica does not subscribe to their names.
+    pub left_objects: u64,
+    /// Their bytes, which were not transferred.
+    pub left_bytes: Bytes,
 }
 
 /// Parts of a tree of hashes, see [`crate::merkle`].

@@ -135,6 +135,8 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
     );
     to.gauge("bytes", "Bytes of all objects.", status.bytes as f64);
     to.gauge("valid_bytes", "The part of these that is stored here.", status.valid_bytes as f64);
+    let help = "Bytes of objects outside its subscription that are not stored here.";
+    to.gauge("left_bytes", help, status.left_bytes as f64);
     to.gauge("reads_waiting", "Reads that wait.", status.waiting as f64);
     to.counter("demands", "Demand reads.", status.demands);
     let received = [("demand", status.demand_bytes), ("speculative", status.speculative_bytes)];
@@ -256,6 +258,9 @@ pub(super) mod tests {
             valid_objects: 8,
             bytes: 1_000,
             valid_bytes: 900,
+            only: Vec::new(),
+            left_objects: 1,
+            left_bytes: 60,
             buffered_bodies: 4,
             buffered_valid_bodies: 1,
             buffered_bytes: 400,
@@ -292,6 +297,7 @@ pub(super) mod tests {
             ("valid_objects", "gauge", &[("", "8")]),
             ("bytes", "gauge", &[("", "1000")]),
             ("valid_bytes", "gauge", &[("", "900")]),
+            ("left_bytes", "gauge", &[("", "60")]),
             ("reads_waiting", "gauge", &[("", "2")]),
             ("demands_total", "counter", &[("", "5")]),
             (

@@ -15,6 +15,7 @@ use lull_replication::message::{
     Channel, Frame, PROTOCOL, Report, Session, Start, Stock, ToOrigin, ToReplica,
 };
 use lull_replication::replica::Config;
+use lull_replication::subscription::Subscription;
 use lull_replication::time::WallTime;
 use lull_replication::types::{Incarnation, Position, Sequence};
 use lull_replication::wire::{Attach, BodyPart};
@@ -228,6 +229,7 @@ impl Connected {
             replica: identity.replica(),
             position: Some(from),
             committed: from.sequence,
+            only: Subscription::default(),
         };
         outgoing.put(&Frame { session, message })?;
         outgoing.flush().await?;

@@ -315,12 +315,18 @@ impl World {
                 stuck.push(format!("replica {at} has other objects than the origin"));
             }
             let mut stock = Stock::default();
-            for object in machine.image().objects.values() {
+            let only: Vec<_> = machine.patterns().map(|(pattern, _)| pattern).collect();
+            for (path, object) in &machine.image().objects {
                 let size = object.version.content.size.0;
                 stock.objects += 1;
                 stock.bytes.0 += size;
                 stock.valid_objects += u64::from(object.valid);
                 stock.valid_bytes.0 += if object.valid { size } else { 0 };
+                let is_left = !only.is_empty() && !only.iter().any(|one| one.matches(path));
+                if is_left && !object.valid {
+                    (stock.left_objects, stock.left_bytes.0) =
+                        (stock.left_objects + 1, stock.left_bytes.0 + size);
+                }
             }
             if machine.stock() != stock {
                 stuck.push(format!("replica {at} has {stock:?}, not {:?}", machine.stock()));

@@ -321,6 +321,7 @@ impl World {
                     replica::Event::Refused(Refusal::Forgotten(_)) => forgotten = true,
                     replica::Event::Connected { .. }
                     | replica::Event::Refused(_)
+                    | replica::Event::Unmatched(_)
                     | replica::Event::Lost(_)
                     | replica::Event::Renew => {}
                 }

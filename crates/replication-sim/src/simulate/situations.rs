@@ -177,6 +177,8 @@ situations! {
     Listed,
     /// A folder was listed like in a file system.
     NamesRead,
+    /// A replica started that takes some names only.
+    Subscribed,
     /// A session waited until a replica had a commit with its bodies, and it arrived.
     Arrived,
     /// The replica had shown it without them before.

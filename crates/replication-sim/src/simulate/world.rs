@@ -352,6 +352,9 @@ impl World {
         let (image, bodies) = host.disk.start();
         let mut machine = Replica::recover(now, host.config, image, bodies);
         machine.seed_fault(self.options.fault);
+        let only = self.clients.subscription(self.options.seed, replica, host.epoch);
+        self.situations.count(Situation::Subscribed, only.patterns().len() as u64);
+        machine.subscribe(only);
         if let Some(before) = host.before.take() {
             machine.keep_lease(&before);
         }

@@ -87,8 +87,8 @@ impl UnderWay {
 
 impl<P: Clone> Origin<P> {
     /// Whether no body written there by the commit at `at` is still pending at a replica. None is pending for
-    /// a deletion, an overwritten or lost body, or one that is not pushed to it. A body that was rejected for
-    /// lack of space has arrived.
+    /// a deletion, an overwritten or lost body, or one that is not pushed to it, such as one outside its
+    /// subscription. A body that was rejected for lack of space has arrived.
     pub fn has_arrived(&self, replica: ReplicaId, path: &Path, at: Sequence) -> bool {
         !self.is_to_come(replica, path, at)
     }
@@ -97,6 +97,7 @@ impl<P: Clone> Origin<P> {
         let Some(version) = self.state.image.objects.get(path).copied() else { return false };
         let ranked = self.ranking.get(path);
         if version.sequence != at
+            || !self.subscribes(replica, path)
             || !self.bodies.shelf.is_stored(&version.content.digest)
             || !self.config.strategy.pushes(demand(ranked, version), self.peers.len())
         {
@@ -104,6 +105,7 @@ impl<P: Clone> Origin<P> {
         }
         let Some(peer) = self.peers.get(&replica) else { return true };
         let waits = ranked.is_some_and(|ranked| peer.waiting.has(ranked.place));
+        let waits = waits || peer.filling.is_some();
         let Some(link) = &peer.link else { return waits || !peer.accounted };
         waits
             || !link.accounted

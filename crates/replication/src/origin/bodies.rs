@@ -59,7 +59,7 @@ impl<P: Clone> Origin<P> {
         for path in self.state.holders(digest) {
             if let Some(ranked) = self.ranking.get(path) {
                 for peer in self.peers.values_mut() {
-                    peer.waiting.insert(ranked.place);
+                    peer.queue(path, ranked.place);
                 }
             }
         }

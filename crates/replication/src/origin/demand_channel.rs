@@ -116,7 +116,8 @@ impl<P: Clone> Origin<P> {
         if !whole {
             self.counters.broken_off += u64::from(sending.withdrawn);
             // The background has left demanded bodies to their reads.
-            if let Some(ranked) = self.ranking.get(&sending.path).filter(|_| sending.queued) {
+            let queued = sending.queued && peer.only.has(&sending.path);
+            if let Some(ranked) = self.ranking.get(&sending.path).filter(|_| queued) {
                 peer.waiting.insert(ranked.place);
             }
         }

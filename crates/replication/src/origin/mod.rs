@@ -27,6 +27,7 @@ mod releases;
 mod snapshot;
 mod state;
 mod strategy;
+mod subscribers;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -42,6 +43,7 @@ use crate::faults::{Fault, Faults};
 use crate::message::{Frame, PROTOCOL, Refusal, Session, ToOrigin, ToReplica};
 use crate::path::Path;
 use crate::shelf::Shelf;
+use crate::subscription::Subscription;
 use crate::time::{LocalTime, Reading, SlewedClock};
 use crate::types::Content;
 use crate::types::{Digest, Position, ReplicaId, Sequence};
@@ -215,9 +217,12 @@ impl<P: Clone> Origin<P> {
 
     /// A message has arrived from a replica, which was identified by its certificate.
     pub fn handle_frame(&mut self, now: Reading, replica: ReplicaId, frame: Frame<ToOrigin>) {
-        if let ToOrigin::Hello { protocol, replica: said, position, committed } = frame.message {
+        if let ToOrigin::Hello { protocol, replica: said, position, committed, only } =
+            frame.message
+        {
             if said == replica {
-                self.hello(now, replica, frame.session, protocol, (position, committed));
+                let said = (position, committed, only);
+                self.hello(now, replica, frame.session, protocol, said);
             } else {
                 self.events.push_back(Event::Close(replica));
             }
@@ -301,7 +306,7 @@ impl<P: Clone> Origin<P> {
         let fetched = link.fetched.paths().chain(link.demands.sending());
         for path in link.pushed.paths().chain(fetched) {
             if let Some(ranked) = self.ranking.get(path) {
-                peer.waiting.insert(ranked.place);
+                peer.queue(path, ranked.place);
             }
         }
     }
@@ -314,7 +319,7 @@ impl<P: Clone> Origin<P> {
         replica: ReplicaId,
         session: Session,
         protocol: u16,
-        (position, committed): (Option<Position>, Sequence),
+        (position, committed, only): (Option<Position>, Sequence, Subscription),
     ) {
         let peer = self.peers.entry(replica).or_default();
         let number = (session.replica, session.connection);
@@ -326,6 +331,7 @@ impl<P: Clone> Origin<P> {
         // Bodies that arrived before their commits are gone with the replica's incarnation.
         let first = before == Default::default() || before.0 != number.0;
         self.disconnect(replica);
+        self.subscribe(replica, only);
         let session = Session { origin: self.state.image.incarnation, ..session };
         let verdict = if protocol == PROTOCOL {
             self.compare(position)
@@ -349,7 +355,7 @@ impl<P: Clone> Origin<P> {
                     // nothing says which other bodies arrived.
                     for path in self.state.image.newer_than(committed) {
                         if let Some(ranked) = self.ranking.get(path) {
-                            peer.waiting.insert(ranked.place);
+                            peer.queue(path, ranked.place);
                         }
                     }
                 }
@@ -398,7 +404,7 @@ impl<P: Clone> Origin<P> {
         let Some(peer) = self.peers.get_mut(&replica) else { return };
         for path in paths {
             if let Some(ranked) = self.ranking.get(path) {
-                peer.waiting.insert(ranked.place);
+                peer.queue(path, ranked.place);
             }
         }
     }

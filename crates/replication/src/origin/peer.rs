@@ -6,9 +6,11 @@ use std::sync::Arc;
 use super::arrivals::UnderWay;
 use super::demands::Demands;
 use super::interface::Config;
-use super::queue::{Order, Waiting};
+use super::queue::{Order, Place, Waiting};
 use crate::merkle::MerkleTree;
 use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree};
+use crate::path::Path;
+use crate::subscription::Subscription;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Incarnation, Position, Sequence};
 
@@ -169,6 +171,10 @@ pub(crate) struct Peer {
     pub(crate) newest: (Incarnation, u32),
     /// To be sent, and nothing after it.
     pub(crate) refused: Option<(Session, Refusal)>,
+    /// The names whose bodies are pushed to it.
+    pub(crate) only: Subscription,
+    /// Bodies of all these names are to wait: those up to this object do, if it is given.
+    pub(crate) filling: Option<Option<Path>>,
     /// Bodies that wait. They are kept while it is away, and lost when the origin crashes (SSR §6.2.3.1).
     pub(crate) waiting: Waiting,
     /// In its last connection, it had reported the bodies that it lacks.
@@ -184,7 +190,16 @@ pub(crate) struct Peer {
 impl Peer {
     /// The bodies of all objects wait.
     pub(crate) fn queue_all(&mut self, objects: &Order) {
-        self.waiting.fill(objects);
+        if self.only.is_all() {
+            self.waiting.fill(objects);
+        } else {
+            self.filling = Some(None);
+        }
+    }
+
+    /// The body of an object waits, if the replica subscribes to it. Returns whether it was waiting before.
+    pub(crate) fn queue(&mut self, path: &Path, place: Place) -> bool {
+        self.only.has(path) && !self.waiting.insert(place)
     }
 
     /// A new tree is for a replica that waits for one, and for one that compares. Returns whether it replaces an

@@ -75,7 +75,8 @@ impl<P: Clone> Origin<P> {
             let version = *self.state.image.objects.get(path)?;
             let demand = demand(self.ranking.get(path), version);
             // A lost one waits again when it is stored again.
-            if !self.bodies.shelf.is_stored(&version.content.digest)
+            if !peer.only.has(path)
+                || !self.bodies.shelf.is_stored(&version.content.digest)
                 || !self.config.strategy.pushes(demand, replicas)
             {
                 continue;
@@ -94,7 +95,8 @@ impl<P: Clone> Origin<P> {
             return None;
         }
         let replicas = self.peers.len();
-        let link = self.peers.get_mut(&replica)?.link.as_mut()?;
+        let peer = self.peers.get_mut(&replica)?;
+        let (link, only) = (peer.link.as_mut()?, &peer.only);
         let after = self.state.image.log_after();
         if link.bodies < after {
             (link.bodies, link.body) = (after, 0);
@@ -105,7 +107,8 @@ impl<P: Clone> Origin<P> {
                 if let Some(content) = change.content {
                     let version = Version { sequence, content };
                     let demand = demand(self.ranking.get(&change.path), version);
-                    if self.bodies.shelf.is_stored(&content.digest)
+                    if only.has(&change.path)
+                        && self.bodies.shelf.is_stored(&content.digest)
                         && self.config.strategy.pushes(demand, replicas)
                     {
                         return Some((change.path.clone(), version));
@@ -173,13 +176,13 @@ impl<P: Clone> Origin<P> {
             ranked.writes.add(1, period);
         }
         if self.config.strategy == Strategy::Trip {
-            self.wait(place);
+            self.wait(path, place);
         }
     }
 
-    fn wait(&mut self, place: Place) {
+    fn wait(&mut self, path: &Path, place: Place) {
         for peer in self.peers.values_mut() {
-            self.counters.absorbed += u64::from(!peer.waiting.insert(place));
+            self.counters.absorbed += u64::from(peer.queue(path, place));
         }
     }
 

@@ -1,6 +1,7 @@
 use super::*;
 use crate::BodyEffect;
 use crate::message::{Ask, BodyHeader, Start, Tree};
+use crate::subscription::{Pattern, Subscription};
 use crate::time::WallTime;
 use crate::types::{Content, DiskFull, Incarnation, Kind, Metadata, Mode, Payload};
 
@@ -18,6 +19,7 @@ mod resync;
 mod rollback;
 mod slices;
 mod strategies;
+mod subscribers;
 
 const REPLICA: ReplicaId = ReplicaId(3);
 
@@ -58,6 +60,11 @@ struct Bench {
     ms: i64,
     count: u64,
     connection: u32,
+}
+
+fn hello(position: Option<Position>, committed: Sequence) -> ToOrigin {
+    let only = Subscription::default();
+    ToOrigin::Hello { protocol: PROTOCOL, replica: REPLICA, position, committed, only }
 }
 
 impl Bench {
@@ -154,8 +161,7 @@ impl Bench {
     fn hello(&mut self, position: Option<Position>) {
         self.connection += 1;
         let committed = position.map_or(Sequence::ZERO, |position| position.sequence);
-        let hello = ToOrigin::Hello { protocol: PROTOCOL, replica: REPLICA, position, committed };
-        self.say(hello);
+        self.say(hello(position, committed));
     }
 
     fn told(&mut self) -> Vec<ToReplica> {
@@ -503,13 +509,7 @@ fn late_hello_does_not_end_its_successor() {
     bench.hello(Some(position));
     bench.told();
     bench.connection -= 1;
-    let committed = Sequence::ZERO;
-    bench.say(ToOrigin::Hello {
-        protocol: PROTOCOL,
-        replica: REPLICA,
-        position: Some(position),
-        committed,
-    });
+    bench.say(hello(Some(position), Sequence::ZERO));
     bench.connection += 1;
     bench.committed("a1");
     assert_eq!(sequences(&bench.told()), [1]);
@@ -591,8 +591,7 @@ fn unapplied_writes_beyond_the_log_are_pushed() {
     bench.committed("c3");
     assert!(bench.origin.image().log_after() > applied);
     bench.connection += 1;
-    let (protocol, committed) = (PROTOCOL, applied);
-    bench.say(ToOrigin::Hello { protocol, replica: REPLICA, position, committed });
+    bench.say(hello(position, applied));
     bench.told();
     let mut pushed = bench.pushed();
     pushed.sort_unstable();

@@ -11,11 +11,12 @@ impl<P: Clone> Origin<P> {
             || self.is_first_to_form()
             || self.building.is_some()
             || !self.releases.is_empty()
+            || self.is_filling()
     }
 
-    /// Whether replicas wait for a tree that is being made.
+    /// Whether replicas wait for a tree that is being made, or for their queue.
     pub fn is_preparing(&self) -> bool {
-        self.building.is_some()
+        self.building.is_some() || self.is_filling()
     }
 
     /// Does some of the work that is left of earlier calls: no more than a few milliseconds of it. Other calls may come
@@ -29,5 +30,6 @@ impl<P: Clone> Origin<P> {
         self.admit_some(now);
         self.build_some(now);
         self.release_some();
+        self.fill_some();
     }
 }

@@ -4,6 +4,7 @@ use super::Object;
 use super::early::Early;
 use super::grace::Grace;
 use super::replaced::Replaced;
+use super::scope::Scope;
 use super::shared_bodies::WithoutBody;
 use crate::by_body::ByBody;
 use crate::message::Stock;
@@ -35,6 +36,8 @@ pub(super) struct Bodies<P> {
     pub(super) stock: Stock,
     /// Objects that lack their bodies.
     pub(super) without_body: WithoutBody,
+    /// The names that are taken.
+    pub(super) scope: Scope,
     /// Objects that have their bodies.
     pub(super) holders: ByBody,
     /// Overwritten bodies, by when they are given up.
@@ -53,6 +56,7 @@ impl<P: Clone> Bodies<P> {
             stock: Stock::default(),
             without_body: WithoutBody::default(),
             grace: Grace::default(),
+            scope: Scope::default(),
             holders: ByBody::default(),
             full_until: None,
         }
@@ -61,6 +65,7 @@ impl<P: Clone> Bodies<P> {
     /// An object has entered the state, or has another body.
     pub(super) fn enter(&mut self, path: &Path, object: &Object) {
         self.without_body.add(path, object);
+        self.scope.enter(path, object);
         if object.valid {
             self.holders.add(&object.version.content.digest, path);
         }
@@ -69,6 +74,7 @@ impl<P: Clone> Bodies<P> {
     /// An object has left the state, or is about to change.
     pub(super) fn leave(&mut self, path: &Path, object: &Object) {
         self.without_body.remove(path, object);
+        self.scope.leave(path, object);
         if object.valid {
             self.holders.remove(&object.version.content.digest, path);
         }

@@ -13,8 +13,9 @@ use lull_cc::Bytes;
 
 use super::Step;
 use crate::path::Path;
+use crate::subscription::Subscription;
 use crate::time::{LocalTime, WallTime};
-use crate::types::{Change, Digest, Position, Sequence};
+use crate::types::{Change, Content, Digest, Position, Sequence};
 
 /// A received commit that is not applied so far.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -181,6 +182,8 @@ pub(super) struct Buffer {
     leaving: VecDeque<(u64, usize, Arc<Vec<Change>>)>,
     /// Changes whose bodies exceed the quota.
     without_space: BTreeSet<(Sequence, Path)>,
+    /// The names whose bodies are awaited.
+    only: Subscription,
 }
 
 /// The properties of a commit beside its changes.
@@ -203,6 +206,16 @@ impl Buffer {
         (self.all, self.lacking)
     }
 
+    /// Only bodies of these names are awaited, while there are no commits.
+    pub(super) fn subscribe(&mut self, only: Subscription) {
+        self.only = only;
+    }
+
+    /// The body of a change that is awaited.
+    fn awaited(&self, change: &Change) -> Option<Content> {
+        change.content.filter(|_| self.only.has(&change.path))
+    }
+
     fn last(&self) -> u64 {
         self.first + self.commits.len() as u64
     }
@@ -218,7 +231,8 @@ impl Buffer {
         self.open_sequence = Some(sequence);
         for change in changes {
             let place = Place(number, self.open.len());
-            if let Some(content) = change.content.filter(|one| !is_stored(&one.digest)) {
+            let awaited = self.awaited(&change);
+            if let Some(content) = awaited.filter(|one| !is_stored(&one.digest)) {
                 self.lacks.count(true, content.size, None);
                 self.lacking.add(content.size);
                 if self.without_space.contains(&(sequence, change.path.clone())) {
@@ -230,7 +244,7 @@ impl Buffer {
                 self.overwrite(before, None, Some(number), &is_stored);
             }
             self.places.by_path.insert((change.path.clone(), place));
-            if let Some(content) = &change.content {
+            if let Some(content) = &awaited {
                 self.places.by_body.insert((content.digest, place));
                 self.all.add(content.size);
                 self.open_all.add(content.size);
@@ -269,7 +283,7 @@ impl Buffer {
         is: Option<u64>,
         is_stored: impl Fn(&Digest) -> bool,
     ) {
-        let content = self.change(place).content;
+        let content = self.awaited(self.change(place));
         if let Some(content) = content.filter(|content| !is_stored(&content.digest)) {
             let lacks = self.lacks(place);
             lacks.count(false, content.size, was);
@@ -295,7 +309,7 @@ impl Buffer {
         let number = self.last();
         while let Some(change) = self.open.pop() {
             let place = Place(number, self.open.len());
-            if let Some(content) = change.content {
+            if let Some(content) = self.awaited(&change) {
                 self.places.by_body.remove(&(content.digest, place));
                 self.all.remove(1, content.size);
             }
@@ -354,7 +368,7 @@ impl Buffer {
         let of_it = |place: &Place| self.sequence_of(*place) == Some(sequence);
         let places: Vec<Place> = places.filter(of_it).collect();
         for place in places {
-            let content = self.change(place).content;
+            let content = self.awaited(self.change(place));
             if content.is_some_and(|content| !is_stored(&content.digest)) {
                 self.lacks(place).count_without_space(true);
             }
@@ -451,8 +465,8 @@ impl Buffer {
 
     /// They are all dropped without being applied.
     pub(super) fn clear(&mut self) {
-        *self =
-            Buffer { without_space: core::mem::take(&mut self.without_space), ..Buffer::default() };
+        let (without_space, only) = (core::mem::take(&mut self.without_space), self.only.clone());
+        *self = Buffer { without_space, only, ..Buffer::default() };
     }
 
     /// The connection has ended.

@@ -33,6 +33,7 @@ impl<P: Clone> Replica<P> {
                 replica: self.config.replica,
                 position: self.received_position(),
                 committed: self.position(),
+                only: self.bodies.scope.only().clone(),
             });
         }
     }
@@ -216,6 +217,7 @@ impl<P: Clone> Replica<P> {
         }
         match start {
             Start::Log => {
+                self.report_unmatched();
                 if new_life || self.comparison.untold {
                     self.report_lacking(now.local);
                 } else {

@@ -52,7 +52,8 @@ impl<P: Clone> Replica<P> {
                     // So that it is not dropped before the step is shown.
                     self.bodies.shelf.refer(digest);
                 }
-                forming.is_named &= self.bodies.early.contains(&key);
+                forming.is_named &=
+                    self.bodies.early.contains(&key) || !self.bodies.scope.has(&key.1);
                 Object { version: Version { sequence, content }, valid }
             });
             let before = step.changes.insert(key.1, object).flatten();

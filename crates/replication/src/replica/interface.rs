@@ -10,6 +10,7 @@ use crate::lane::Lanes;
 use crate::message::Refusal;
 use crate::path::Path;
 use crate::shelf::BodyEffect;
+use crate::subscription::Pattern;
 use crate::types::ReplicaId;
 
 /// The configuration of a replica.
@@ -124,6 +125,8 @@ pub enum Event {
     SkewExceeded(Skew),
     /// Get a new certificate: the origin is replacing its authority.
     Renew,
+    /// No object matches this pattern of the subscription. Reported once.
+    Unmatched(Pattern),
     /// The disk is full: bodies are discarded, and reads that need newer state wait. Reported once while that
     /// lasts.
     DiskFull,

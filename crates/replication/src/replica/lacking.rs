@@ -11,9 +11,9 @@ use crate::types::Sequence;
 const AT_A_TIME: usize = 16;
 
 impl<P: Clone> Replica<P> {
-    /// Reports missing bodies to an origin that has lost its queue: as many as there is space for, because
-    /// none evicts others. The report may be lost with its connection, so each connection repeats it until
-    /// the origin has confirmed it.
+    /// Reports missing bodies to an origin that has lost its queue: those inside the subscription, and as many as
+    /// there is space for, because none evicts others. The report may be lost with its connection, so each
+    /// connection repeats it until the origin has confirmed it.
     pub(super) fn report_lacking(&mut self, now: LocalTime) {
         while !self.fold_some(now, usize::MAX) {}
         self.missing.forget_rejected();
@@ -21,7 +21,8 @@ impl<P: Clone> Replica<P> {
         let mut room = self.room();
         let mut paths = Vec::new();
         for path in self.bodies.without_body.paths() {
-            let Some(object) = self.image.objects.get(path) else { continue };
+            let object = self.image.objects.get(path).filter(|_| self.bodies.scope.has(path));
+            let Some(object) = object else { continue };
             let size = object.version.content.size.0;
             if size <= room {
                 room -= size;
@@ -67,7 +68,7 @@ impl<P: Clone> Replica<P> {
             && let Some((path, sequence)) = self.missing.poll_rejected()
         {
             self.fold_one(now, &path);
-            if self.is_of_use(&path, sequence) {
+            if self.bodies.scope.has(&path) && self.is_of_use(&path, sequence) {
                 paths.push(path);
             }
         }

@@ -31,6 +31,7 @@ mod replaced;
 mod resync;
 mod room;
 mod scheduler;
+mod scope;
 mod shared_bodies;
 mod step;
 #[cfg(test)]
@@ -221,7 +222,7 @@ impl<P: Clone> Replica<P> {
 
     /// How many objects there are, and how many of their bodies are here.
     pub fn stock(&self) -> Stock {
-        self.bodies.stock
+        self.bodies.scope.add_to(self.bodies.stock)
     }
 
     /// The number of bodies of received commits that are not applied so far, and of those that are missing
@@ -239,7 +240,7 @@ impl<P: Clone> Replica<P> {
             reflects: self.lease.stamp().map(|told| waits.map_or(told, |waits| waits.min(told))),
             lasts: until.unwrap_or(Some(now)).map(|until| until.since(now)),
             skew: self.skew(now).map(|skew| (skew.least, skew.most)),
-            stock: self.bodies.stock,
+            stock: self.stock(),
         }
     }
 

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use lull_cc::Bytes;
 
 use super::early::{Early, Key};
+use super::scope::Scope;
 use super::{Buffered, Object, Replica, Step};
 use crate::faults::Fault;
 use crate::message::{BodyHeader, Frame, ToOrigin};
@@ -48,8 +49,9 @@ pub(super) struct Late {
 }
 
 /// Whether all bodies of a commit arrived for it, and not for other names.
-fn is_named(early: &Early, buffered: &Buffered) -> bool {
-    let bodies = buffered.changes.iter().filter(|change| change.content.is_some());
+fn is_named(early: &Early, scope: &Scope, buffered: &Buffered) -> bool {
+    let is_awaited = |change: &&Change| change.content.is_some() && scope.has(&change.path);
+    let bodies = buffered.changes.iter().filter(is_awaited);
     let before = Sequence(buffered.sequence.0.saturating_sub(1));
     early.between(before, buffered.sequence).count() >= bodies.count()
 }
@@ -415,7 +417,8 @@ impl<P: Clone> Replica<P> {
                 ApplyReason::Bodies => {
                     counters.with_bodies += 1;
                     // A large step is counted while it is made.
-                    let is_named = is_large || is_named(&self.bodies.early, buffered);
+                    let is_named =
+                        is_large || is_named(&self.bodies.early, &self.bodies.scope, buffered);
                     counters.deduplicated += u64::from(!is_named);
                 }
                 ApplyReason::Deadline => counters.at_deadline += 1,
@@ -458,7 +461,9 @@ impl<P: Clone> Replica<P> {
         let (sequence, all_here) = (buffered.sequence, buffered.has_bodies());
         let changed = |change: &Change| {
             let object = change.content.map(|content| {
-                let valid = all_here || self.bodies.shelf.is_stored(&content.digest);
+                // Commits do not wait for bodies that are left out.
+                let valid = all_here && self.bodies.scope.has(&change.path)
+                    || self.bodies.shelf.is_stored(&content.digest);
                 Object { version: Version { sequence, content }, valid }
             });
             (change.path.clone(), object)

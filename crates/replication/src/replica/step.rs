@@ -117,6 +117,7 @@ impl<P: Clone> Replica<P> {
         if resync {
             self.output.counters.resyncs += u64::from(!first);
             self.comparison.resync = None;
+            self.report_unmatched();
             // From now on the origin has something to send.
             self.connection.heard = now.local;
             // The origin pushes everything to an empty replica unasked. For others it begins after this

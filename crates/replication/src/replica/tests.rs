@@ -7,6 +7,7 @@ mod reads;
 mod room;
 mod slices;
 mod states;
+mod subscription;
 mod withdrawn;
 
 use std::collections::BTreeMap;
@@ -580,6 +581,7 @@ fn replica_reports_its_state() {
         valid_objects: valid,
         bytes: Bytes(10 * objects),
         valid_bytes: Bytes(10 * valid),
+        ..Stock::default()
     };
     let (first, second) = report(&mut bench);
     let first = first.expect("every two seconds");

@@ -12,6 +12,7 @@ use crate::message::{
     Tree,
 };
 use crate::path::Path;
+use crate::subscription::{MAX_PATTERN_BYTES, MAX_PATTERNS, Pattern, Subscription};
 use crate::types::{Change, Content, Version};
 
 /// The maximum frame of replicas: [`MAX_PATHS`] of the longest paths, with counts, are 4.1 MB.
@@ -21,14 +22,16 @@ const MAX_TO_ORIGIN_BYTES: usize = 5 << 20;
 const MAX_TO_REPLICA_BYTES: usize = 5 << 20;
 
 const PATHS: (&str, usize) = ("paths", MAX_PATHS);
+const PATTERNS: (&str, usize) = ("patterns", MAX_PATTERNS);
 const CHANGES: (&str, usize) = ("changes", MAX_CHANGES);
 const BRANCHES: (&str, usize) = ("branches", 1 << 8);
 const LEAVES: (&str, usize) = ("leaves", 1 << 16);
 const LEAVES_OF_A_BRANCH: (&str, usize) = ("leaves", 1 << 8);
 const ENTRIES: (&str, usize) = ("entries", MAX_ENTRIES);
 
-/// The fewest bytes of a path, a change, an entry of a leaf.
+/// The fewest bytes of a path, a pattern, a change, an entry of a leaf.
 const PATH: usize = 2 + 1;
+const PATTERN: usize = 2 + 1;
 const CHANGE: usize = PATH + 1;
 const ENTRY: usize = PATH + VERSION;
 /// Those of a content, and of a version: two more if mode bits follow.
@@ -101,13 +104,16 @@ impl Coded for ToOrigin {
 
     fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError> {
         match self {
-            ToOrigin::Hello { protocol, replica, position, committed } => {
+            ToOrigin::Hello { protocol, replica, position, committed, only } => {
                 to.u16(*protocol);
                 to.replica(*replica);
                 to.sequence(*committed);
-                return to.option(position.as_ref(), |to, position| {
+                to.option(position.as_ref(), |to, position| {
                     to.position(position);
                     Ok(())
+                })?;
+                return to.list(PATTERNS, only.patterns(), |to, pattern| {
+                    to.blob(("pattern", MAX_PATTERN_BYTES), pattern.as_bytes())
                 });
             }
             ToOrigin::Ping { sent } => to.local(*sent),
@@ -143,6 +149,7 @@ impl Coded for ToOrigin {
                 replica: from.replica("replica")?,
                 committed: from.sequence("committed")?,
                 position: from.option("position", Reader::position)?,
+                only: read_subscription(from)?,
             },
             kind::PING => ToOrigin::Ping { sent: from.local("sent")? },
             kind::ACK => ToOrigin::Ack(from.sequence("sequence")?),
@@ -164,6 +171,15 @@ impl Coded for ToOrigin {
             other => return Err(WireError::Kind(other)),
         })
     }
+}
+
+fn read_subscription(from: &mut Reader<'_>) -> Result<Subscription, WireError> {
+    let pattern = |from: &mut Reader<'_>| {
+        let text = from.blob(("pattern", MAX_PATTERN_BYTES))?;
+        Pattern::new(&text).map_err(|_| WireError::Value("pattern"))
+    };
+    let patterns = from.list(PATTERNS, PATTERN, pattern)?;
+    Subscription::new(patterns).map_err(|_| WireError::Value("patterns"))
 }
 
 fn write_ask(to: &mut Writer<'_>, part: &Ask) -> Result<(), WireError> {
@@ -203,8 +219,8 @@ fn write_report(to: &mut Writer<'_>, report: &Report) -> Result<(), WireError> {
         to.i64(*most);
         Ok(())
     })?;
-    let Stock { objects, valid_objects, bytes, valid_bytes } = stock;
-    for count in [*objects, *valid_objects, bytes.0, valid_bytes.0] {
+    let Stock { objects, valid_objects, bytes, valid_bytes, left_objects, left_bytes } = stock;
+    for count in [*objects, *valid_objects, bytes.0, valid_bytes.0, *left_objects, left_bytes.0] {
         to.u64(count);
     }
     Ok(())
@@ -217,12 +233,9 @@ fn read_report(from: &mut Reader<'_>) -> Result<Report, WireError> {
     let mut count = || from.u64("count");
     let (objects, valid_objects) = (count()?, count()?);
     let (bytes, valid_bytes) = (Bytes(count()?), Bytes(count()?));
-    Ok(Report {
-        reflects,
-        lasts,
-        skew,
-        stock: Stock { objects, valid_objects, bytes, valid_bytes },
-    })
+    let (left_objects, left_bytes) = (count()?, Bytes(count()?));
+    let stock = Stock { objects, valid_objects, bytes, valid_bytes, left_objects, left_bytes };
+    Ok(Report { reflects, lasts, skew, stock })
 }
 
 impl Coded for ToReplica {

@@ -15,6 +15,7 @@ use crate::message::{
     Start, Stock, ToAuthority, ToOrigin, ToReplica, Tree,
 };
 use crate::path::{MAX_PATH_BYTES, Path};
+use crate::subscription::{Pattern, Subscription};
 use crate::time::{LocalTime, WallTime};
 use crate::types::{
     Change, Content, Digest, Kind, MAX_BODY_BYTES, Metadata, Mode, Position, ReplicaId, Sequence,
@@ -81,13 +82,15 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 fn to_origin() -> impl Strategy<Value = ToOrigin> {
-    let hello = (any::<u16>(), any::<u32>(), prop::option::of(position()), sequence());
+    let hello =
+        (any::<u16>(), any::<u32>(), prop::option::of(position()), sequence(), subscription());
     prop_oneof![
-        hello.prop_map(|(protocol, replica, position, committed)| ToOrigin::Hello {
+        hello.prop_map(|(protocol, replica, position, committed, only)| ToOrigin::Hello {
             protocol,
             replica: ReplicaId(replica),
             position,
-            committed
+            committed,
+            only,
         }),
         local().prop_map(|sent| ToOrigin::Ping { sent }),
         sequence().prop_map(ToOrigin::Ack),
@@ -103,6 +106,14 @@ fn to_origin() -> impl Strategy<Value = ToOrigin> {
     ]
 }
 
+fn subscription() -> impl Strategy<Value = Subscription> {
+    let pattern = "[a*]{1,9}(/[b*]{1,9}){0,3}";
+    vec(pattern, 0..5).prop_map(|all| {
+        let all = all.iter().map(|text| Pattern::new(text.as_bytes()).expect("a pattern"));
+        Subscription::new(all.collect()).expect("a few")
+    })
+}
+
 fn ask() -> impl Strategy<Value = Ask> {
     prop_oneof![
         Just(Ask::Branches),
@@ -115,10 +126,12 @@ fn report() -> impl Strategy<Value = Report> {
     let reflects = prop::option::of(wall());
     let lasts = prop::option::of(any::<u64>().prop_map(Duration::from_nanos));
     let skew = prop::option::of(any::<(i64, i64)>());
-    (reflects, lasts, skew, any::<[u64; 4]>()).prop_map(
-        |(reflects, lasts, skew, [objects, valid_objects, bytes, valid])| {
+    (reflects, lasts, skew, any::<[u64; 6]>()).prop_map(
+        |(reflects, lasts, skew, [objects, valid_objects, left_objects, bytes, valid, left])| {
             let (bytes, valid_bytes) = (Bytes(bytes), Bytes(valid));
-            let stock = Stock { objects, valid_objects, bytes, valid_bytes };
+            let left_bytes = Bytes(left);
+            let stock =
+                Stock { objects, valid_objects, bytes, valid_bytes, left_objects, left_bytes };
             Report { reflects, lasts, skew, stock }
         },
     )

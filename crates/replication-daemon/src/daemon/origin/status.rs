@@ -93,6 +93,12 @@ pub struct PeerStatus {
     pub bytes: Option<u64>,
     /// Bytes of objects whose bodies it has.
     pub valid_bytes: Option<u64>,
+    /// The patterns of names that it takes; none if it takes all.
+    pub only: Vec<String>,
+    /// Objects that it leaves out for that.
+    pub left_objects: Option<u64>,
+    /// Their bytes, which were not transferred.
+    pub left_bytes: Option<u64>,
     /// Bodies that wait for it; none if it was not connected since the start, because its stock is unknown
     /// then.
     pub queue: Option<u64>,
@@ -175,6 +181,8 @@ fn status_of(core: &Core, now: Reading, known: Known, to_reach: Option<Sequence>
     let stale_at_least = is_known && staleness.is_none();
     let least = stale_at_least.then(|| machine.stale_at_least(now, id));
     let nanos = |nanos: i64| nanos as f64 / 1e9;
+    let patterns = machine.subscription(id).into_iter();
+    let patterns = patterns.flat_map(|only| only.patterns());
     PeerStatus {
         name,
         admitted,
@@ -196,6 +204,9 @@ fn status_of(core: &Core, now: Reading, known: Known, to_reach: Option<Sequence>
         valid_objects: report.map(|report| report.stock.valid_objects),
         bytes: report.map(|report| report.stock.bytes.0),
         valid_bytes: report.map(|report| report.stock.valid_bytes.0),
+        only: patterns.map(ToString::to_string).collect(),
+        left_objects: report.map(|report| report.stock.left_objects),
+        left_bytes: report.map(|report| report.stock.left_bytes.0),
         sequence: progress.map(|(to, _)| to.0),
         lag: is_known.then(|| machine.lag(id)),
         queue: progress.map(|_| machine.waiting(id)),

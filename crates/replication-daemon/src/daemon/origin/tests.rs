@@ -7,6 +7,7 @@ use lull_replication::message::{
     Channel, Frame, FromAuthority, NotEnrolled, PROTOCOL, Session, ToAuthority, ToOrigin, ToReplica,
 };
 use lull_replication::origin::{Demand, Priority, Put, Strategy, Transaction};
+use lull_replication::subscription::Subscription;
 use lull_replication::types::{Incarnation, Metadata, Position};
 use lull_replication::wire::{Attach, BodyPart, Message, encode};
 use tempfile::TempDir;
@@ -83,7 +84,13 @@ impl Site {
         let replica = identity.replica();
         let committed = position.map_or(Sequence::ZERO, |position| position.sequence);
         let session = Session { replica: Incarnation(1), connection: 1, ..Session::default() };
-        let hello = ToOrigin::Hello { protocol: PROTOCOL, replica, position, committed };
+        let hello = ToOrigin::Hello {
+            protocol: PROTOCOL,
+            replica,
+            position,
+            committed,
+            only: Subscription::default(),
+        };
         let mut control = self.connect(&identity, Channel::Control).await.unwrap();
         say(&mut control, session, hello).await.unwrap();
         let session_of = |core: &Core| core.links.get(&replica).map(|link| link.session);
@@ -153,7 +160,16 @@ fn hello(identity: &ReplicaIdentity, life: u64) -> (Session, ToOrigin) {
     let session = Session { origin: Incarnation(0), replica: Incarnation(life), connection: 1 };
     let replica = identity.replica();
     let committed = Sequence::ZERO;
-    (session, ToOrigin::Hello { protocol: PROTOCOL, replica, position: None, committed })
+    (
+        session,
+        ToOrigin::Hello {
+            protocol: PROTOCOL,
+            replica,
+            position: None,
+            committed,
+            only: Subscription::default(),
+        },
+    )
 }
 
 fn is_closed<T>(answer: &Result<T, LinkError>) -> bool {

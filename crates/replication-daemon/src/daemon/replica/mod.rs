@@ -19,6 +19,7 @@ use lull_replication::path::Path;
 use lull_replication::replica::{
     Answer, Config, Counters, Event, Outage, ReadId, Replica, Skew, Step,
 };
+use lull_replication::subscription::{Pattern, Subscription};
 use lull_replication::time::{LocalTime, Reading};
 use lull_replication::token::Keyring;
 use lull_replication::types::{ReplicaId, Sequence};
@@ -47,12 +48,15 @@ pub struct ReplicaOptions {
     pub config: Config,
     /// The new address of the origin; none if it has not changed.
     pub origin: Option<String>,
+    /// The names whose bodies are pushed to it.
+    pub only: Subscription,
 }
 
 impl ReplicaOptions {
     /// The replica in `folder`.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        ReplicaOptions { folder: folder.into(), config: Config::default(), origin: None }
+        let (config, only) = (Config::default(), Subscription::default());
+        ReplicaOptions { folder: folder.into(), config, origin: None, only }
     }
 }
 
@@ -81,6 +85,11 @@ pub enum ReplicaEvent {
         .0.least.unsigned_abs().min(.0.most.unsigned_abs()) / 1_000_000
     )]
     SkewExceeded(Skew),
+    /// A pattern of its subscription matches no object.
+    #[error(
+        "no file matches `--only {0}`: check the pattern. `docs/**` is everything below `docs`"
+    )]
+    Unmatched(Pattern),
     /// The disk is full.
     #[error("the disk is full: free space; until then reads of newer state wait")]
     DiskFull,
@@ -220,6 +229,7 @@ impl Core {
                     ReplicaEvent::Refused(why)
                 }
                 Event::SkewExceeded(skew) => ReplicaEvent::SkewExceeded(skew),
+                Event::Unmatched(pattern) => ReplicaEvent::Unmatched(pattern),
                 Event::DiskFull => ReplicaEvent::DiskFull,
                 Event::Lost(path) => ReplicaEvent::Lost(path),
                 Event::Renew => {
@@ -353,7 +363,7 @@ impl ReplicaDaemon {
         clock: Arc<dyn Clock>,
         tell: impl Fn(ReplicaEvent) + Send + Sync + 'static,
     ) -> Result<Self, DaemonError> {
-        let ReplicaOptions { folder, config, origin } = options;
+        let ReplicaOptions { folder, config, origin, only } = options;
         let now = clock.read();
         let mut identity = ReplicaIdentity::open(&folder)?;
         if let Some(address) = &origin {
@@ -363,7 +373,8 @@ impl ReplicaDaemon {
         let opened = Store::<ReplicaState>::open(&folder, settings, now.wall)?;
         let (library, bodies) = (opened.store.library(), opened.store.bodies().clone());
         let config = Config { replica: identity.replica(), ..config };
-        let machine = Replica::recover(now, config, opened.image, opened.bodies);
+        let mut machine = Replica::recover(now, config, opened.image, opened.bodies);
+        machine.subscribe(only);
         let core = Core {
             machine,
             worker: None,

@@ -44,6 +44,12 @@ pub struct ReplicaStatus {
     pub bytes: u64,
     /// Bytes of objects whose bodies are here.
     pub valid_bytes: u64,
+    /// The patterns of names that it takes; none if it takes all.
+    pub only: Vec<PatternStatus>,
+    /// Objects that it leaves out, because no pattern matches them and no read has fetched them.
+    pub left_objects: u64,
+    /// Their bytes, which were not transferred.
+    pub left_bytes: u64,
     /// Bodies of received commits that are not applied so far.
     pub buffered_bodies: u64,
     /// The part of these that is stored here.
@@ -68,6 +74,15 @@ pub struct ReplicaStatus {
     pub masked: u64,
     /// Bodies that were found missing, since the start.
     pub missing: u64,
+}
+
+/// A pattern of a subscription.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PatternStatus {
+    /// Its text.
+    pub pattern: String,
+    /// How many objects it matches.
+    pub objects: u64,
 }
 
 /// A finished time without a connection.
@@ -101,6 +116,9 @@ impl ReplicaHandle {
             add(&mut core.counters, new);
             let machine = &core.machine;
             let stock = machine.stock();
+            let patterns = machine
+                .patterns()
+                .map(|(pattern, objects)| PatternStatus { pattern: pattern.to_string(), objects });
             let (all, lacking) = machine.buffered_bodies();
             let pieces = self.0.arriving.load(Ordering::Relaxed).min(lacking.bytes.0);
             let skew = machine.skew(now.local);
@@ -121,6 +139,9 @@ impl ReplicaHandle {
                 valid_objects: stock.valid_objects,
                 bytes: stock.bytes.0,
                 valid_bytes: stock.valid_bytes.0,
+                only: patterns.collect(),
+                left_objects: stock.left_objects,
+                left_bytes: stock.left_bytes.0,
                 buffered_bodies: all.bodies,
                 buffered_valid_bodies: all.bodies - lacking.bodies,
                 buffered_bytes: all.bytes.0,

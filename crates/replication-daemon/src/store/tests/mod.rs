@@ -17,6 +17,7 @@ use lull_replication::origin::{
 };
 use lull_replication::path::Path;
 use lull_replication::replica::{self, Object, Replica, Step};
+use lull_replication::subscription::Subscription;
 use lull_replication::time::{LocalTime, Reading, WallTime};
 use lull_replication::types::{
     Content, Incarnation, Metadata, Mode, Position, ReplicaId, Sequence, Version,
@@ -192,6 +193,7 @@ fn greeting(origin: &mut Origin<Body>, position: Position) -> ToReplica {
         replica: ReplicaId(3),
         position: Some(position),
         committed: position.sequence,
+        only: Subscription::default(),
     };
     origin.handle_frame(at(100), ReplicaId(3), Frame { session, message });
     origin.poll_control(at(100), ReplicaId(3)).expect("an answer").message

@@ -15,6 +15,7 @@ mod s3_server;
 mod sessions;
 mod site;
 mod snapshots;
+mod subscriptions;
 mod sys;
 mod trees;
 mod unmounting;

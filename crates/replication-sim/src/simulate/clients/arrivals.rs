@@ -5,7 +5,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use lull_replication::origin::{Event, Origin, Strategy};
+use lull_replication::subscription::{Pattern, Subscription};
 use lull_replication::types::{Change, ReplicaId, Sequence, Version};
+
+use lull_sim::random::Random;
 
 use super::super::durable::Body;
 use super::super::hosts::{OriginHost, ReplicaHost};
@@ -66,7 +69,9 @@ impl Wait {
         if !pushes_all || host.config.quota.is_some() {
             return Vec::new();
         }
-        let promised = self.changes.iter().filter_map(|change| {
+        let only = machine.subscription(ReplicaId(self.replica as u32));
+        let is_taken = |change: &&Change| only.is_none_or(|only| only.has(&change.path));
+        let promised = self.changes.iter().filter(is_taken).filter_map(|change| {
             let version = Version { sequence: self.at, content: change.content? };
             let digest = version.content.digest;
             let is_current = machine.image().objects.get(&change.path) == Some(&version);
@@ -78,6 +83,24 @@ impl Wait {
 }
 
 impl Clients {
+    /// The names that a replica takes in a life: mostly all.
+    pub(in super::super) fn subscription(
+        &self,
+        seed: u64,
+        replica: usize,
+        life: u32,
+    ) -> Subscription {
+        // Drawn separately, so that the rest of a run is the same with and without it.
+        let drawn = seed ^ 0x6f6e_6c79 ^ (replica as u64) << 40 ^ u64::from(life) << 48;
+        let mut random = Random::new(drawn);
+        if random.below(4) > 0 {
+            return Subscription::default();
+        }
+        let some = self.paths.iter().filter(|_| random.below(2) == 0);
+        let patterns = some.map(|path| Pattern::new(path.as_bytes()).expect("a path is one"));
+        Subscription::new(patterns.collect()).expect("there are few names")
+    }
+
     /// Waits that have not ended, in words.
     pub(in super::super) fn unarrived(&self) -> impl Iterator<Item = String> {
         let tell = |wait: &Wait| format!("{} never came to replica {}", wait.at, wait.replica);

@@ -131,7 +131,13 @@ fn early_bodies_are_pushed_again_after_a_replica_restart() {
     let session = Session { replica: Incarnation(2), connection: 1, ..Session::default() };
     let (protocol, committed) = (PROTOCOL, applied.sequence);
     let position = Some(applied);
-    let message = ToOrigin::Hello { protocol, replica: REPLICA, position, committed };
+    let message = ToOrigin::Hello {
+        protocol,
+        replica: REPLICA,
+        position,
+        committed,
+        only: Subscription::default(),
+    };
     bench.origin.handle_frame(reading(0), REPLICA, Frame { session, message });
     bench.told();
     assert_eq!((bench.pushed(), bench.arrived(at)), (vec![1], 0));

@@ -206,7 +206,7 @@ fn ordered_push_is_not_left_to_a_read() {
     bench.connection += 1;
     let position = Some(bench.origin.last());
     let committed = Sequence::ZERO;
-    bench.say(ToOrigin::Hello { protocol: PROTOCOL, replica: REPLICA, position, committed });
+    bench.say(hello(position, committed));
     bench.told();
     let push = bench.push();
     bench.ask("a");

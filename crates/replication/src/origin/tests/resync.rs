@@ -55,6 +55,7 @@ fn stalled_resyncs_share_one_tree() {
         replica: other,
         position: None,
         committed: Sequence::ZERO,
+        only: Subscription::default(),
     };
     let session = Session { connection: 1, ..bench.session() };
     bench.origin.handle_frame(reading(0), other, Frame { session, message: hello });

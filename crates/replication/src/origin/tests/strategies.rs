@@ -169,6 +169,7 @@ fn bodies_of_buffered_invalidations_are_pushed_again() {
         replica: REPLICA,
         position: Some(received),
         committed: applied.sequence,
+        only: Subscription::default(),
     };
     bench.say(hello);
     bench.told();

@@ -13,8 +13,13 @@ async fn greet(
     let replica = identity.replica();
     let position = origin.tree().position;
     let committed = position.sequence;
-    let hello =
-        ToOrigin::Hello { protocol: PROTOCOL, replica, position: Some(position), committed };
+    let hello = ToOrigin::Hello {
+        protocol: PROTOCOL,
+        replica,
+        position: Some(position),
+        committed,
+        only: Subscription::default(),
+    };
     let session = Session { replica: Incarnation(7), connection: 1, ..Session::default() };
     say(&mut control, session, hello).await.unwrap();
     let session = soon(async {
@@ -73,7 +78,13 @@ async fn peer_without_a_certificate_can_only_enrol() {
     // Neither under its own number nor under that of the other replica.
     for replica in [number, identity.replica()] {
         let (position, committed) = (None, Sequence::ZERO);
-        let hello = ToOrigin::Hello { protocol: PROTOCOL, replica, position, committed };
+        let hello = ToOrigin::Hello {
+            protocol: PROTOCOL,
+            replica,
+            position,
+            committed,
+            only: Subscription::default(),
+        };
         let stream = dial(Channel::Control).await.unwrap();
         let answer = ask::<ToReplica>(stream, newer, hello).await;
         assert!(is_closed(&answer), "{replica:?}: {answer:?}");

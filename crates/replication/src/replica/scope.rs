@@ -1,0 +1,107 @@
+//! The names that this replica takes: the bodies of others come only if a read waits for them.
+
+use lull_cc::Bytes;
+
+use super::{Event, Object, Replica};
+use crate::message::Stock;
+use crate::path::Path;
+use crate::subscription::{Pattern, Subscription};
+
+/// The subscription, and its effect on the state. The counts are kept, so that no event goes through all objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Scope {
+    only: Subscription,
+    /// The objects that each pattern matches.
+    matching: Vec<u64>,
+    /// Other objects, of those without their bodies.
+    left_objects: u64,
+    left_bytes: u64,
+    /// Patterns without objects were reported.
+    is_checked: bool,
+}
+
+impl Scope {
+    fn new(only: Subscription) -> Self {
+        Scope { matching: vec![0; only.patterns().len()], only, ..Scope::default() }
+    }
+
+    pub(super) fn only(&self) -> &Subscription {
+        &self.only
+    }
+
+    /// Whether the body of an object is expected without a read.
+    pub(super) fn has(&self, path: &Path) -> bool {
+        self.only.has(path)
+    }
+
+    /// An object has entered the state.
+    pub(super) fn enter(&mut self, path: &Path, object: &Object) {
+        self.count(path, object, |count, by| *count += by);
+    }
+
+    /// An object has left the state, or is about to change.
+    pub(super) fn leave(&mut self, path: &Path, object: &Object) {
+        // A seeded bug may have put an uncounted object there.
+        self.count(path, object, |count, by| *count = count.saturating_sub(by));
+    }
+
+    fn count(&mut self, path: &Path, object: &Object, step: impl Fn(&mut u64, u64)) {
+        if self.only.is_all() {
+            return;
+        }
+        let mut is_taken = false;
+        for (pattern, count) in self.only.patterns().iter().zip(&mut self.matching) {
+            if pattern.matches(path) {
+                is_taken = true;
+                step(count, 1);
+            }
+        }
+        if !is_taken && !object.valid {
+            step(&mut self.left_objects, 1);
+            step(&mut self.left_bytes, object.version.content.size.0);
+        }
+    }
+
+    /// The patterns without objects, once.
+    fn take_unmatched(&mut self) -> Vec<Pattern> {
+        if core::mem::replace(&mut self.is_checked, true) {
+            return Vec::new();
+        }
+        let all = self.only.patterns().iter().zip(&self.matching);
+        all.filter(|(_, count)| **count == 0).map(|(pattern, _)| pattern.clone()).collect()
+    }
+
+    /// Adds the objects that are left out.
+    pub(super) fn add_to(&self, stock: Stock) -> Stock {
+        let (left_objects, left_bytes) = (self.left_objects, Bytes(self.left_bytes));
+        Stock { left_objects, left_bytes, ..stock }
+    }
+}
+
+impl<P: Clone> Replica<P> {
+    /// Takes these names only. To be called before the first connection of this life. Metadata of all names come all
+    /// the same; a read of another name fetches its body.
+    pub fn subscribe(&mut self, only: Subscription) {
+        self.apply.buffer.subscribe(only.clone());
+        self.bodies.scope = Scope::new(only);
+        for (path, object) in &self.image.objects {
+            self.bodies.scope.enter(path, object);
+        }
+    }
+
+    /// The state is complete: patterns without objects are probably mistakes.
+    pub(super) fn report_unmatched(&mut self) {
+        if self.image.objects.is_empty() {
+            // Nothing was published so far.
+            return;
+        }
+        let unmatched = self.bodies.scope.take_unmatched().into_iter();
+        self.output.events.extend(unmatched.map(Event::Unmatched));
+    }
+
+    /// The patterns of names that it takes, and how many objects each matches; none if it takes all.
+    pub fn patterns(&self) -> impl Iterator<Item = (&Pattern, u64)> {
+        let Scope { only, matching, .. } = &self.bodies.scope;
+        only.patterns().iter().zip(matching.iter().copied())
+    }
+}
