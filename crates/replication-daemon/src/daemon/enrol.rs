@@ -16,7 +16,9 @@ use tokio_rustls::client::TlsStream;
 use super::clock::certificate_time;
 use super::link::{Incoming, Outgoing, ask, prepare, soon};
 use super::{Clock, DaemonError, LinkError};
-use crate::identity::{IdentityError, Joining, OtherOrigin, ReplicaIdentity, Ticket};
+use crate::identity::{
+    IdentityError, Joining, OtherOrigin, ReplicaIdentity, Ticket, all_addresses,
+};
 use crate::store::{ReplicaState, Settings, Store, StoreError};
 
 /// Becomes the replica of a ticket: afterwards its identity and a store are in `folder`. If a replica of the
@@ -81,8 +83,25 @@ pub(super) async fn renew(
     Ok(())
 }
 
-/// One question to the origin as an authority.
+/// One question to the origin as an authority. Of several addresses the first one that answers counts.
 async fn request(
+    address: &str,
+    connect: (Arc<ClientConfig>, ServerName<'static>),
+    question: ToAuthority,
+) -> Result<Enrolled, DaemonError> {
+    let mut last = None;
+    for address in all_addresses(address) {
+        let (connect, question) = (connect.clone(), question.clone());
+        match request_at(address, connect, question).await {
+            Err(error @ DaemonError::Origin { .. }) => last = Some(error),
+            outcome => return outcome,
+        }
+    }
+    let none = || DaemonError::Origin { address: address.to_owned(), why: LinkError::GivenUp };
+    Err(last.unwrap_or_else(none))
+}
+
+async fn request_at(
     address: &str,
     connect: (Arc<ClientConfig>, ServerName<'static>),
     question: ToAuthority,

@@ -49,6 +49,7 @@ use crate::remedies;
 pub use origin::{OriginIdentity, RotationError};
 pub use pinned::OtherOrigin;
 pub use replica::{Joining, Renewal, ReplicaIdentity};
+pub(crate) use ticket::all as all_addresses;
 pub use ticket::{AddressError, Ticket, TicketError};
 
 /// The name in the origin's certificate: the authority certifies only one origin, at any address.

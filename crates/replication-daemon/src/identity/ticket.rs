@@ -18,7 +18,7 @@ const MAX_ADDRESS_BYTES: usize = 300;
 /// Lets one replica join, once. Its holder can become that replica, so it is a secret until it was used.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ticket {
-    /// The address of the origin.
+    /// The address of the origin, or several that are separated by commas: of origins that share a log.
     pub address: String,
     /// The hash of the certificate of its authority.
     pub authority: Digest,
@@ -41,7 +41,9 @@ impl fmt::Debug for Ticket {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AddressError {
     /// It does not name a host and a port.
-    #[error("{0:?} is not an address: write HOST:PORT")]
+    #[error(
+        "{0:?} is not an address: write HOST:PORT; separate the addresses of several origins with commas"
+    )]
     NoPort(String),
     /// A ticket has no room for it.
     #[error(
@@ -57,17 +59,23 @@ pub(super) fn check(address: &str) -> Result<(), AddressError> {
     if address.len() > MAX_ADDRESS_BYTES {
         return Err(AddressError::Long(address.len()));
     }
-    let can_be = |(host, port): (&str, &str)| {
+    if all(address).all(can_be) { Ok(()) } else { Err(AddressError::NoPort(address.to_owned())) }
+}
+
+/// The addresses of all origins that share a log; one, if there is no other.
+pub(crate) fn all(address: &str) -> impl Iterator<Item = &str> {
+    address.split(',')
+}
+
+/// Whether it is one host and a port.
+fn can_be(address: &str) -> bool {
+    // The end of an IPv6 address that stands alone looks like a port.
+    let is_alone = address.parse::<IpAddr>().is_ok();
+    let is_pair = |(host, port): (&str, &str)| {
         let is_port = port.parse::<u16>().is_ok_and(|port| port != 0);
         is_port && !host.is_empty() && !host.contains(char::is_whitespace)
     };
-    // The end of an IPv6 address that stands alone looks like a port.
-    let is_alone = address.parse::<IpAddr>().is_ok();
-    if !is_alone && address.rsplit_once(':').is_some_and(can_be) {
-        Ok(())
-    } else {
-        Err(AddressError::NoPort(address.to_owned()))
-    }
+    !is_alone && address.rsplit_once(':').is_some_and(is_pair)
 }
 
 /// Why a text is not a valid ticket.

@@ -107,6 +107,8 @@ type EventSink = Box<dyn Fn(ReplicaEvent) + Send + Sync>;
 struct Shared {
     clock: Arc<dyn Clock>,
     core: Mutex<Core>,
+    /// The address of the origin that the last connection led to, or that is tried next.
+    connected_to: Mutex<Option<String>>,
     identity: Mutex<ReplicaIdentity>,
     library: Library,
     outlines: Outlines,
@@ -396,6 +398,7 @@ impl ReplicaDaemon {
             clock,
             core: Mutex::new(core),
             identity: Mutex::new(identity),
+            connected_to: Mutex::default(),
             library,
             outlines: Outlines::new(),
             bodies,

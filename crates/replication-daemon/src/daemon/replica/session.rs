@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lull_replication::message::{Channel, Frame, Session, ToOrigin, ToReplica};
 use lull_replication::wire::Attach;
-use tokio::io::{AsyncRead, AsyncWrite, split};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, split};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -16,12 +16,16 @@ use crate::daemon::clock::certificate_time;
 use crate::daemon::enrol::{dial_through, renew};
 use crate::daemon::link::{Incoming, Outgoing};
 use crate::daemon::observed::{Observed, Way};
-use crate::identity::ReplicaIdentity;
+use crate::identity::{ReplicaIdentity, all_addresses};
 
 /// The delay between the first two attempts; doubled after each failure.
 const FIRST: Duration = Duration::from_millis(100);
 /// Longest pause between attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// The same with several origins: one takes over from another in some seconds.
+const MAX_PAUSE_OF_SEVERAL: Duration = Duration::from_secs(2);
+/// How long one of several origins may take to accept a connection, until the next one is tried.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// The delay before a certificate that the origin wants renewed is requested; doubled after each failure. All
 /// connected replicas are notified at the same moment, and the origin has few places for requests.
 const FIRST_RENEWAL: Duration = Duration::from_secs(2);
@@ -60,7 +64,8 @@ pub(super) async fn keep_connected(shared: &Arc<Shared>) {
             () = tokio::time::sleep(again) => {}
             () = shared.stopped() => return,
         }
-        pause = (2 * pause).min(MAX_PAUSE);
+        let several = all_addresses(lock(&shared.identity).address()).count() > 1;
+        pause = (2 * pause).min(if several { MAX_PAUSE_OF_SEVERAL } else { MAX_PAUSE });
     }
 }
 
@@ -109,16 +114,61 @@ async fn connect<F: Fn() + Unpin>(
     channel: Channel,
     heard: F,
 ) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<F>, LinkError> {
-    let (address, how) = {
+    let (all, how) = {
         let identity = lock(&shared.identity);
-        (identity.address().to_owned(), identity.connect(certificate_time(&shared.clock))?)
+        let all: Vec<_> = all_addresses(identity.address()).map(str::to_owned).collect();
+        (all, identity.connect(certificate_time(&shared.clock))?)
     };
     let tell = move |_: &TcpStream, way| {
         if way == Way::In {
             heard();
         }
     };
-    dial_through(&address, how, channel, |tcp| Observed::new(tcp, tell)).await
+    let address = match channel {
+        Channel::Control => reachable(shared, &all).await?,
+        // The same origin as the control channel.
+        _ => lock(&shared.connected_to).clone().unwrap_or_default(),
+    };
+    let stream = dial_through(&address, how, channel, |tcp| Observed::new(tcp, tell)).await;
+    let next = match &stream {
+        Ok(_) => Some(address),
+        // The next attempt begins with the address behind this one.
+        Err(_) => after(&all, &address),
+    };
+    *lock(&shared.connected_to) = next;
+    stream
+}
+
+/// The address of the origin that is tried next.
+fn after(all: &[String], address: &str) -> Option<String> {
+    let at = all.iter().position(|one| one == address)?;
+    all.get((at + 1) % all.len()).cloned()
+}
+
+/// The address of an origin that accepts connections, from the last one on. One that stands by accepts and closes
+/// them.
+async fn reachable(shared: &Shared, all: &[String]) -> Result<String, LinkError> {
+    let first = lock(&shared.connected_to).clone().filter(|one| all.contains(one));
+    let mut address = first.unwrap_or_else(|| all.first().cloned().unwrap_or_default());
+    if all.len() < 2 {
+        return Ok(address);
+    }
+    for _ in 1..all.len() {
+        let connected = timeout(PATIENCE, TcpStream::connect(&address)).await;
+        if let Ok(Ok(stream)) = connected
+            && !is_closed(stream).await
+        {
+            return Ok(address);
+        }
+        address = after(all, &address).unwrap_or(address);
+    }
+    Ok(address)
+}
+
+/// Whether the other side closes a connection at once: an origin waits for the client's first message.
+async fn is_closed(mut stream: TcpStream) -> bool {
+    const MOMENT: Duration = Duration::from_millis(200);
+    timeout(MOMENT, stream.read_u8()).await.is_ok()
 }
 
 /// A failed renewal is retried tomorrow: the certificate is valid for months.
