@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{Read, Write as _};
+use std::io::{BufRead, BufReader, Read, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -78,6 +78,24 @@ impl NatsServers {
     /// The address of one server for clients.
     pub fn address(&self, at: usize) -> SocketAddr {
         self.servers[at].clients
+    }
+
+    /// Sends a request to one server, such as `$JS.API.STREAM.DELETE.NAME`, and returns its answer.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub fn request(&self, at: usize, subject: &str, payload: &str) -> String {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let mut stream = TcpStream::connect(self.address(at)).expect("the server listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let length = payload.len();
+        let text = format!(
+            "CONNECT {{\"verbose\":false}}\r\nSUB answer 1\r\nPUB {subject} answer {length}\r\n{payload}\r\n"
+        );
+        stream.write_all(text.as_bytes()).expect("the server reads");
+        let mut lines = BufReader::new(stream).lines().map(|line| line.expect("an answer"));
+        lines.find(|line| line.starts_with("MSG answer")).expect("an answer");
+        lines.next().expect("its payload")
     }
 
     /// The folder that has the data and the logs of the servers.
