@@ -12,6 +12,7 @@ use lull_replication_daemon::daemon::{
     Clock, MachineClock, OriginOptions, SkewedClock, create_origin,
 };
 use lull_replication_daemon::http::client::Client;
+use lull_replication_daemon::log::LogAddress;
 use lull_replication_daemon::service::{OriginService, ServiceEvent, run_origin, runtime};
 use lull_replication_daemon::store::{BucketAddress, Remote};
 use lull_replication_daemon::watch::WatchOptions;
@@ -50,6 +51,8 @@ Examples:
       keep half a gigabyte of overwritten files for lull rollback; a smaller value frees disk space
   lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --store s3://pages/site?region=eu-central-1
       store files over 16 kB in the bucket pages, below site/
+  lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --log nats://n1,n2,n3/pages --store s3://pages/site
+      write the log to the stream pages of a NATS cluster; run it on two machines, and one takes over from the other
   lull origin run /var/lib/lull/origin --listen 127.0.0.1:0 --json
       listen on a free port, and log it as JSON
 
@@ -62,6 +65,8 @@ Examples:
       print a ticket for a replica that you name paris; keep it secret until it is used
   lull origin ticket /var/lib/lull/origin paris --address origin.example:7070 --valid 600
       print a ticket that is valid for ten minutes
+  lull origin ticket /var/lib/lull/origin paris --address one.example:7070,two.example:7070
+      print a ticket with the addresses of two origins that share a log
 
 The exit code is 1 if the origin does not run or cannot write, and 2 if the arguments are wrong.";
 
@@ -164,6 +169,19 @@ pub(crate) struct RunArgs {
     /// Most megabytes of files in the folder that are also in the bucket; the least recently used are deleted
     #[arg(long, value_name = "MB", default_value = "10000")]
     store_copies: u64,
+    /// Write the log to a stream of NATS JetStream, which several origins can share: nats://HOST:PORT,HOST:PORT/STREAM,
+    /// or tls://. One origin writes, the others stand by, and one of them takes over within 10 s when the writer has
+    /// ended. Set NATS_USER and NATS_PASSWORD, or NATS_TOKEN, and NATS_CA for a CA of your own. The folder keeps the
+    /// address for later starts [default: the folder]
+    #[arg(long, value_name = "URL")]
+    log: Option<LogAddress>,
+    /// Write the log although another origin does, and end that one. If it cannot reach the log, make sure first
+    /// that it has ended. Do not use it in a service that restarts
+    #[arg(long)]
+    take_over: bool,
+    /// Address of this origin for replicas, which the other origins show [default: where it listens]
+    #[arg(long, value_name = "HOST:PORT")]
+    advertise: Option<String>,
     /// Log events as JSON, one object per line
     #[arg(long)]
     json: bool,
@@ -182,7 +200,8 @@ pub(crate) struct TicketArgs {
     /// Name of the replica. A replica of that name can join again with the ticket
     #[arg(value_name = "NAME")]
     name: String,
-    /// Address of the origin for the replica [default: where it listens]
+    /// Address of the origin for the replica; addresses of several origins that share a log are separated by commas
+    /// [default: where it listens]
     #[arg(long, value_name = "HOST:PORT")]
     address: Option<String>,
     /// Seconds until the ticket expires
@@ -249,6 +268,9 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
                     background: lull_cli::arguments::background(args.cc, args.dscp),
                     store: args.store.map(Remote::new),
                     copies: Bytes(args.store_copies.saturating_mul(1_000_000)),
+                    log: args.log,
+                    take_over: args.take_over,
+                    advertised: args.advertise,
                     ..OriginOptions::new(args.folder, args.listen)
                 },
                 clock: clock(args.lab_clock.as_deref())?,
@@ -317,7 +339,7 @@ pub(crate) fn logger(
             format!("lull: {told}")
         };
         match told.name() {
-            "full" | "lost" | "store-away" => {
+            "full" | "lost" | "log-away" | "store-away" | "unconfirmed" => {
                 tracing::error!(target: "lull::replication", "{line}")
             }
             "crowded" | "disconnected" | "identity" | "not-renewed" | "overflow" | "refused"

@@ -238,6 +238,9 @@ fn of_origin(status: &Value, replicas: &[Value], before: &[Value], seconds: f64)
             None => println!("  files over 16 kB are stored in {store}"),
         }
     }
+    if let Some(log) = status["log"].as_object() {
+        println!("  {}", log_text(log));
+    }
     if status["rotating"] == true {
         println!("  the CA is being replaced: lull origin rotate --finish ends that");
     }
@@ -254,6 +257,27 @@ fn of_origin(status: &Value, replicas: &[Value], before: &[Value], seconds: f64)
             println!("    in transit: {text}");
         }
     }
+}
+
+/// The log that several origins share, on one line.
+fn log_text(log: &serde_json::Map<String, Value>) -> String {
+    if let Some(why) = log["away"].as_str() {
+        return format!("{why}: writes are rejected until it answers");
+    }
+    let text = |name: &str| log[name].as_str().unwrap_or_default().to_owned();
+    let standbys: Vec<_> = log["standbys"].as_array().into_iter().flatten().collect();
+    let standbys: Vec<_> = standbys.into_iter().filter_map(Value::as_str).collect();
+    let standing = match &standbys[..] {
+        [] => "no origin stands by".to_owned(),
+        all => format!("standing by: {}", all.join(", ")),
+    };
+    format!(
+        "the log is in {}, at message {} with {} replicas; the writer is {}; {standing}",
+        text("log"),
+        log["last"],
+        log["replicas"],
+        text("writer")
+    )
 }
 
 /// A replica's name, state and figures on one line, as its origin knows them.

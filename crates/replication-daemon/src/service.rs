@@ -21,6 +21,7 @@ use crate::daemon::{
 };
 use crate::fuse::{Ended, MountError, Mounted};
 use crate::http::{Blocked, OriginHttp, ReplicaHttp, Serving};
+use crate::log::LogEvent;
 use crate::remedies;
 use crate::watch::{WatchError, WatchEvent, WatchOptions, Watched};
 
@@ -78,6 +79,13 @@ impl ServiceEvent {
                 OriginEvent::DiskFull => "full",
                 OriginEvent::StoreAway(_) => "store-away",
                 OriginEvent::StoreBack => "store-back",
+                OriginEvent::Log(event) => match event {
+                    LogEvent::Away { .. } => "log-away",
+                    LogEvent::Back => "log-back",
+                    LogEvent::Standby(_) => "standby",
+                    LogEvent::Unconfirmed(_) => "unconfirmed",
+                    LogEvent::Writing(_) => "writing",
+                },
                 OriginEvent::Identity { .. } => "identity",
             },
             ServiceEvent::Replica(event) => match event {
@@ -326,7 +334,7 @@ pub fn run_origin(
 ) -> Result<(), ServiceError> {
     let tell = Arc::new(tell);
     finished(async {
-        let signals = Signals::take()?;
+        let mut signals = Signals::take()?;
         let OriginService { daemon, clock, http, .. } = service;
         let folder = daemon.folder.clone();
         if let Some(watched) = &service.watch {
@@ -334,9 +342,17 @@ pub fn run_origin(
             Watched::check(watched, &folder)?;
         }
         let telling = Arc::clone(&tell);
-        let daemon =
-            OriginDaemon::start(daemon, clock, move |event| telling(ServiceEvent::Origin(event)))
-                .await?;
+        let start =
+            OriginDaemon::start(daemon, clock, move |event| telling(ServiceEvent::Origin(event)));
+        // It may stand by for long.
+        let daemon = tokio::select! {
+            started = start => started?,
+            () = signals.next() => {
+                tell(ServiceEvent::Ending);
+                tell(ServiceEvent::Stopped);
+                return Ok(());
+            }
+        };
         let address = daemon.address();
         // A listener on all addresses does not know its external address.
         let known = (!address.ip().is_unspecified()).then(|| address.to_string());

@@ -32,6 +32,13 @@ pub(super) fn of_origin(status: &OriginStatus) -> String {
     to.gauge("origin_disk_full", DISK_FULL, truth(status.disk_full));
     let help = "1 while the bucket for large bodies does not answer.";
     to.gauge("origin_store_away", help, truth(status.store_away.is_some()));
+    let log = status.log.as_ref();
+    let help = "1 while the log in NATS does not answer.";
+    to.gauge("origin_log_away", help, truth(log.is_some_and(|log| log.away.is_some())));
+    let help = "The last message of the log in NATS.";
+    to.gauge("origin_log_messages", help, log.map_or(0, |log| log.last) as f64);
+    let help = "Origins that stand by.";
+    to.gauge("origin_standbys", help, log.map_or(0, |log| log.standbys.len()) as f64);
     let help = "1 while the certificate authority is being replaced.";
     to.gauge("origin_rotating", help, truth(status.rotating));
     let kept = status.overwritten_bytes as f64;
@@ -148,6 +155,8 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use crate::log::LogStatus;
+
     use super::*;
 
     /// An origin with a replica that is connected, one that is away, and one that was never heard.
@@ -201,6 +210,14 @@ pub(super) mod tests {
             disk_full: true,
             store: Some("s3://pages/site".to_owned()),
             store_away: Some("`s3://pages/site` refuses <access>".to_owned()),
+            log: Some(LogStatus {
+                log: "nats://n1:4222/pages".to_owned(),
+                last: 17,
+                replicas: 3,
+                writer: "a:1".to_owned(),
+                standbys: vec!["b:1".to_owned()],
+                away: Some("the log <n1> does not answer".to_owned()),
+            }),
             rotating: true,
             writing: 0,
             pushed: 0,
@@ -227,6 +244,9 @@ pub(super) mod tests {
             "lull_origin_lost_bodies 2\n",
             "lull_origin_disk_full 1\n",
             "lull_origin_store_away 1\n",
+            "lull_origin_log_away 1\n",
+            "lull_origin_log_messages 17\n",
+            "lull_origin_standbys 1\n",
         ] {
             assert!(metrics.contains(line), "no {line} in {metrics}");
         }

@@ -475,7 +475,10 @@ impl Failed {
             }
             Failed::Write(WriteError::Refused(Refused::NotStored(_))) => StatusCode::GONE,
             Failed::Write(
-                WriteError::Refused(Refused::Busy) | WriteError::StoreAway(_) | WriteError::Stopped,
+                WriteError::Refused(Refused::Busy)
+                | WriteError::StoreAway(_)
+                | WriteError::LogAway(_)
+                | WriteError::Stopped,
             ) => StatusCode::SERVICE_UNAVAILABLE,
             Failed::Write(_) => StatusCode::CONFLICT,
             Failed::Daemon(DaemonError::NoReplica(_)) => StatusCode::NOT_FOUND,

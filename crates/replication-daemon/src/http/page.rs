@@ -133,6 +133,10 @@ fn troubles(status: &OriginStatus) -> String {
         let _ =
             write!(troubles, "<p class=away>{why}: files over 16 kB are refused until it answers.");
     }
+    if let Some(why) = status.log.as_ref().and_then(|log| log.away.as_ref()) {
+        let why = of_html(why);
+        let _ = write!(troubles, "<p class=away>{why}: writes are refused until it answers.");
+    }
     if status.rotating {
         troubles += "<p>The certificate authority is being replaced: when no replica needs a new \
                      certificate, run <code>lull origin rotate --finish</code>.";

@@ -24,6 +24,7 @@ mod files;
 mod origin;
 mod pinned;
 mod replica;
+mod sealed;
 #[cfg(test)]
 mod tests;
 mod ticket;
@@ -106,6 +107,19 @@ pub enum IdentityError {
     /// The machine gives no random bytes.
     #[error("the machine gives no random bytes")]
     Random,
+    /// The identity was copied from an origin that had no log.
+    #[error(
+        "`{}` has no store, and identity.json in it was copied before the origin used a log: copy it again from an \
+         origin that runs with --log",
+        .0.display()
+    )]
+    NoLogKey(PathBuf),
+    /// An encrypted identity is not of this origin.
+    #[error("it is encrypted with another key")]
+    Sealed,
+    /// The log of the origin has not stored the change.
+    #[error("the change cannot be written to the log: {0}")]
+    Log(String),
     /// The given address of the origin is invalid.
     #[error(transparent)]
     Address(#[from] AddressError),

@@ -1,5 +1,7 @@
 //! The origin's side: the authority, tickets, and admission.
 
+mod shared;
+
 use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -24,7 +26,8 @@ use thiserror::Error;
 
 use super::{
     EnrolError, IdentityError, NotAdmitted, ORIGIN_NAME, Peer, Ticket, authority_parameters,
-    certificate, files, fingerprint, hex, is_old, key, leaf_parameters, provider, random, ticket,
+    certificate, files, fingerprint, hex, is_old, key, leaf_parameters, provider, random, sealed,
+    ticket,
 };
 
 /// Superseded certificates of a name that are remembered, so that their holders get the reason.
@@ -80,6 +83,9 @@ struct Kept {
     #[serde(default)]
     other_token_key: Option<[u8; 32]>,
     replicas: BTreeMap<u32, Known>,
+    /// Encrypts this identity in the log that several origins share.
+    #[serde(default)]
+    log_key: Option<[u8; 32]>,
 }
 
 /// The identity of an origin, and its knowledge of the replicas. Each change is durable when the call
@@ -90,6 +96,8 @@ pub struct OriginIdentity {
     /// The last state that a token of the replaced key may name: the last one when the last such token could
     /// be made. Not in the file: after a start a later state is used, which is also safe.
     old_tokens: Option<Sequence>,
+    /// Stores each change before it is valid.
+    publish: Option<shared::Publish>,
 }
 
 impl fmt::Debug for OriginIdentity {
@@ -172,9 +180,10 @@ impl OriginIdentity {
             token_key: random()?,
             other_token_key: None,
             replicas: BTreeMap::new(),
+            log_key: None,
         };
         files::create(folder, &kept)?;
-        Ok(OriginIdentity { folder: folder.to_owned(), kept, old_tokens: None })
+        Ok(OriginIdentity { folder: folder.to_owned(), kept, old_tokens: None, publish: None })
     }
 
     /// The identity in `folder`. The origin's own certificate is renewed if it is old.
@@ -186,7 +195,8 @@ impl OriginIdentity {
         if kept.authorities.is_empty() {
             return Err(IdentityError::Damaged(files::file(folder)));
         }
-        let mut identity = OriginIdentity { folder: folder.to_owned(), kept, old_tokens: None };
+        let folder = folder.to_owned();
+        let mut identity = OriginIdentity { folder, kept, old_tokens: None, publish: None };
         identity.renew_if_old(now)?;
         Ok(identity)
     }
@@ -215,6 +225,9 @@ impl OriginIdentity {
     ) -> Result<T, E> {
         let mut kept = self.kept.clone();
         let value = change(&mut kept)?;
+        if let Some(publish) = &self.publish {
+            publish(shared::encrypt(&kept)?)?;
+        }
         files::write(&self.folder, &kept)?;
         self.kept = kept;
         Ok(value)

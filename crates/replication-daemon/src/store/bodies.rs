@@ -19,7 +19,7 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
 
 use super::body_name::{digest_of, name_of};
 use super::bucket::{Change, Source};
-use super::remote::{Attached, Remote};
+use super::remote::{Attached, Remote, SharedOrigin};
 use super::shortage::{Reserve, Writing};
 use super::{StoreError, cause, or_full};
 
@@ -138,11 +138,12 @@ impl Bodies {
         self,
         folder: &FilePath,
         remote: Option<Remote>,
+        shared: Option<SharedOrigin>,
         copies: Bytes,
         now: WallTime,
     ) -> Result<Self, StoreError> {
         let here = self.list_here()?;
-        let attached = Attached::open(folder, remote, copies, now, &self.objects, here)?;
+        let attached = Attached::open(folder, remote, shared, copies, now, &self.objects, here)?;
         Ok(Bodies { attached, ..self })
     }
 

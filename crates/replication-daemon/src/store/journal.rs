@@ -16,6 +16,7 @@ use redb::{Builder, Database, DatabaseError, ReadTransaction, TableDefinition, W
 
 use super::library::{INLINE, Library, Opener, Shared, any_inline, begin_read, lengths};
 use super::shortage::{Shortage, worth_trying};
+use super::upstream::{CURSOR, Upstream};
 use super::{Bodies, Body, Done, Job, Settings, StoreError, is_full};
 
 /// The version of the written format. In version 1 a file was executable or not; these two modes still have
@@ -80,9 +81,9 @@ pub(crate) mod sealed {
 ///
 /// Only one caller writes at a time, by [`run`](Store::run); bodies are read by any number of [`Library`]
 /// clones.
-pub struct Store<S> {
-    shared: Arc<Shared>,
-    state: S,
+pub struct Store<S: State> {
+    pub(super) shared: Arc<Shared>,
+    pub(super) state: S,
     /// Counts transactions, so that after a failure it is known whether the last one happened.
     transactions: u64,
     /// Nothing may become durable any more.
@@ -90,9 +91,13 @@ pub struct Store<S> {
     pub(super) shortage: Shortage,
     /// Small bodies that were reported as deleted but are still stored: there was no space for the deletion.
     pub(super) owed: BTreeSet<Digest>,
+    /// The log that is written before the database.
+    pub(super) upstream: Option<Arc<dyn Upstream<S::Step>>>,
+    /// The position in that log, while it is read.
+    pub(super) cursor: Option<Vec<u8>>,
 }
 
-impl<S> core::fmt::Debug for Store<S> {
+impl<S: State> core::fmt::Debug for Store<S> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Store").field("transactions", &self.transactions).finish_non_exhaustive()
     }
@@ -109,7 +114,12 @@ pub struct Opened<S: State> {
     pub bodies: Vec<(Digest, Bytes)>,
 }
 
-const DATABASE: &str = "state.redb";
+/// The least number of a life that begins now, so that a store restored from a backup does not repeat one.
+pub fn first_life(now: WallTime) -> Incarnation {
+    Incarnation(u64::try_from(now.as_nanos() / 1_000).unwrap_or(0))
+}
+
+pub(super) const DATABASE: &str = "state.redb";
 const BODIES: &str = "bodies";
 
 fn opener(path: PathBuf, settings: Settings) -> Opener {
@@ -169,14 +179,14 @@ impl<S: State> Store<S> {
         settings: Settings,
         now: WallTime,
     ) -> Result<Opened<S>, StoreError> {
-        Self::open_by(folder, settings, now, Ok)
+        Self::open_by(folder, settings, first_life(now), Ok)
     }
 
     /// The same, with other bodies made of those in the folder.
     pub(super) fn open_by(
         folder: &FilePath,
         settings: Settings,
-        now: WallTime,
+        least: Incarnation,
         bodies_of: impl FnOnce(Bodies) -> Result<Bodies, StoreError>,
     ) -> Result<Opened<S>, StoreError> {
         if !folder.join(DATABASE).exists() {
@@ -186,7 +196,7 @@ impl<S: State> Store<S> {
         // First, because that locks it: unfinished files in the folder may belong to another process.
         let database = open()?;
         let bodies = bodies_of(Bodies::open(&folder.join(BODIES), settings.inline)?)?;
-        let mut opened = Self::begin(open, database, bodies, now)?;
+        let mut opened = Self::begin(open, database, bodies, least)?;
         opened.store.shortage = Shortage::on_disk_of(folder.to_owned());
         Ok(opened)
     }
@@ -197,18 +207,17 @@ impl<S: State> Store<S> {
     /// If it is another store or damaged, and failures of the backend.
     pub fn open_with(open: Opener, bodies: Bodies, now: WallTime) -> Result<Opened<S>, StoreError> {
         let database = open()?;
-        Self::begin(open, database, bodies, now)
+        Self::begin(open, database, bodies, first_life(now))
     }
 
     fn begin(
         open: Opener,
         database: Database,
         bodies: Bodies,
-        now: WallTime,
+        least: Incarnation,
     ) -> Result<Opened<S>, StoreError> {
         let (mut state, transactions) = head::<S>(&database)?;
-        let micros = u64::try_from(now.as_nanos() / 1_000).unwrap_or(0);
-        state.begin_life(Incarnation(micros));
+        state.begin_life(least);
         let shared = Shared::over(database, open, bodies);
         let mut store = Store::over(shared, state, transactions);
         // Without space the number of its life is not written. The next one is higher by the clock.
@@ -229,9 +238,26 @@ impl<S: State> Store<S> {
         Ok(Opened { store, image, bodies })
     }
 
+    /// Opens the store in `folder` without a new life, to apply what another log has.
+    pub(super) fn open_as_follower(
+        folder: &FilePath,
+        settings: Settings,
+    ) -> Result<Self, StoreError> {
+        if !folder.join(DATABASE).exists() {
+            return Err(StoreError::Nothing(folder.to_owned()));
+        }
+        let open = opener(folder.join(DATABASE), settings);
+        let database = open()?;
+        let (state, transactions) = head::<S>(&database)?;
+        let bodies = Bodies::open(&folder.join(BODIES), settings.inline)?;
+        let mut store = Store::over(Shared::over(database, open, bodies), state, transactions);
+        store.shortage = Shortage::on_disk_of(folder.to_owned());
+        Ok(store)
+    }
+
     fn over(shared: Arc<Shared>, state: S, transactions: u64) -> Self {
-        let (abandoned, shortage, owed) = Default::default();
-        Store { shared, state, transactions, abandoned, shortage, owed }
+        let (abandoned, shortage, owed, upstream, cursor) = Default::default();
+        Store { shared, state, transactions, abandoned, shortage, owed, upstream, cursor }
     }
 
     /// The part of the state that stays in memory.
@@ -339,7 +365,7 @@ impl<S: State> Store<S> {
         })
     }
 
-    fn attempt(
+    pub(super) fn attempt(
         &mut self,
         jobs: &[Job<S::Step>],
     ) -> Result<Result<Vec<Done>, DiskFull>, StoreError> {
@@ -370,7 +396,8 @@ impl<S: State> Store<S> {
                 self.shortage.remember(jobs.iter().map(size_of::<S>).sum(), begun.elapsed());
                 let (_, transactions) = self.shared.with(head::<S>)?;
                 // It may have failed after it was complete.
-                if transactions == self.transactions {
+                // What another log has cannot be refused any more.
+                if transactions == self.transactions && self.upstream.is_none() {
                     Ok(Err(DiskFull))
                 } else {
                     Err(StoreError::Unsure)
@@ -440,6 +467,13 @@ impl<S: State> Store<S> {
         open(&transaction, HEAD)?.insert((), &row[..])?;
         if self.abandoned.load(Ordering::Relaxed) {
             return Err(StoreError::Stopped);
+        }
+        let cursor = match &self.upstream {
+            Some(upstream) => upstream.append(jobs)?,
+            None => self.cursor.clone(),
+        };
+        if let Some(cursor) = cursor {
+            open(&transaction, CURSOR)?.insert((), &cursor[..])?;
         }
         // Durable when it returns: redb's default.
         transaction.commit()?;

@@ -7,6 +7,7 @@
 //! | bodies up to [`Settings::inline`] | the same | a small write is one durable step, not two |
 //! | larger bodies | `object_store`, a local folder, each under its BLAKE3 hash | written beside, renamed when they are complete |
 //! | the same, of an origin with `--store` | a bucket; the folder has copies | see `bucket` |
+//! | steps and small bodies, of an origin with `--log` | a stream first, then `redb` | see [`Upstream`] |
 //!
 //! ```text
 //!   effects ──▶ Worker ──▶ one thread: steps and small bodies, all that wait in one transaction
@@ -31,9 +32,11 @@ mod library;
 mod origin;
 mod remote;
 mod replica;
+mod rows;
 mod shortage;
 #[cfg(test)]
 mod tests;
+mod upstream;
 mod worker;
 
 use std::io;
@@ -50,13 +53,16 @@ use crate::remedies;
 pub use bodies::{Bodies, Body, Staged, Stager};
 pub use body_name::name_of;
 pub use bucket::{AddressError, BucketAddress, Change, Patience};
+pub use journal::first_life;
 pub use journal::sealed::Tables;
 pub use journal::{Opened, State, Store};
 pub use library::Library;
 pub use library::Opener;
 pub use origin::OriginState;
-pub use remote::Remote;
+pub use remote::{Remote, SharedOrigin};
 pub use replica::ReplicaState;
+pub use rows::Rows;
+pub use upstream::Upstream;
 pub use worker::Worker;
 
 /// The settings of a store.
@@ -170,6 +176,12 @@ pub enum StoreError {
     /// The bucket does not answer at the moment.
     #[error("{0}: Lull tries again by itself")]
     Away(String),
+    /// The log of the origin cannot be used, or was changed by others.
+    #[error("{0}")]
+    Log(String),
+    /// Another origin writes the log.
+    #[error("{0}")]
+    Replaced(String),
     /// The worker has ended.
     #[error(
         "the store has stopped after a failure: start again; it continues from its last \

@@ -15,15 +15,15 @@ use lull_replication::wire::cursor::{Reader, Writer};
 use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
 
 use super::journal::sealed::Tables;
-use super::journal::{ROW, Store, open};
-use super::{Body, Job, Opened, Remote, Settings, StoreError};
+use super::journal::{ROW, Store, first_life, open};
+use super::{Bodies, Body, Job, Opened, Remote, Settings, SharedOrigin, StoreError};
 
 /// Versions by the key of the path.
-const OBJECTS: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("objects");
+pub(super) const OBJECTS: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("objects");
 /// Commits, with their overwritten versions, by position.
-const LOG: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("log");
+pub(super) const LOG: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("log");
 /// Hashes of the log by position.
-const CHAIN: TableDefinition<'static, u64, &[u8; 32]> = TableDefinition::new("chain");
+pub(super) const CHAIN: TableDefinition<'static, u64, &[u8; 32]> = TableDefinition::new("chain");
 
 /// Changes of a commit: as many as there are.
 const CHANGES: (&str, usize) = ("changes", u32::MAX as usize);
@@ -87,7 +87,25 @@ impl Store<OriginState> {
         copies: Bytes,
         now: WallTime,
     ) -> Result<Opened<OriginState>, StoreError> {
-        Self::open_by(folder, settings, now, |here| here.with_bucket(folder, remote, copies, now))
+        let bodies = |here: Bodies| here.with_bucket(folder, remote, None, copies, now);
+        Self::open_by(folder, settings, first_life(now), bodies)
+    }
+
+    /// The same for an origin that shares its log with other machines, and writes it now.
+    ///
+    /// # Errors
+    /// As for [`open_origin`](Store::open_origin).
+    pub fn open_shared_origin(
+        folder: &FilePath,
+        settings: Settings,
+        remote: Option<Remote>,
+        copies: Bytes,
+        now: WallTime,
+        shared: SharedOrigin,
+    ) -> Result<Opened<OriginState>, StoreError> {
+        let life = Incarnation(shared.life);
+        let bodies = |here: Bodies| here.with_bucket(folder, remote, Some(shared), copies, now);
+        Self::open_by(folder, settings, life, bodies)
     }
 }
 

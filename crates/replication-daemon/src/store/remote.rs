@@ -30,12 +30,23 @@ pub struct Remote {
     pub key: Option<(String, String)>,
     /// How long it may fail.
     pub patience: Patience,
+    /// The origin, if several processes on other machines may be it, one after the other.
+    pub shared: Option<SharedOrigin>,
+}
+
+/// An origin that has a log which several machines share. The log decides which of them uses the bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedOrigin {
+    /// The number of the origin, the same on all machines.
+    pub number: String,
+    /// The number of this life, higher than that of all before.
+    pub life: u64,
 }
 
 impl Remote {
     /// The bucket at this address.
     pub fn new(address: BucketAddress) -> Self {
-        Remote { address, key: None, patience: Patience::default() }
+        Remote { address, key: None, patience: Patience::default(), shared: None }
     }
 }
 
@@ -103,6 +114,7 @@ impl Attached {
     pub(super) fn open(
         folder: &FilePath,
         remote: Option<Remote>,
+        shared: Option<SharedOrigin>,
         copies: Bytes,
         now: WallTime,
         local: &Arc<dyn ObjectStore>,
@@ -112,11 +124,12 @@ impl Attached {
         let recorded = record.as_ref().map(|record| record.store.parse::<BucketAddress>());
         let recorded =
             recorded.transpose().map_err(|error| StoreError::Bucket(error.to_string()))?;
-        let remote = match (remote, &recorded) {
+        let mut remote = match (remote, &recorded) {
             (Some(remote), _) => remote,
             (None, Some(address)) => Remote::new(address.clone()),
             (None, None) => return Ok(None),
         };
+        remote.shared = shared.or(remote.shared);
         let failed = |error: object_store::Error| {
             StoreError::Bucket(format!("`{}` cannot be used: {error}", remote.address))
         };
@@ -136,7 +149,8 @@ impl Attached {
     ) -> Result<Arc<Self>, StoreError> {
         let before = Record::read(folder)?;
         let url = remote.address.to_url();
-        let life = u64::try_from(now.as_nanos() / 1_000).unwrap_or(0);
+        let first = u64::try_from(now.as_nanos() / 1_000).unwrap_or(0);
+        let life = remote.shared.as_ref().map_or(first, |shared| shared.life);
         let (origin, mut lives, claimed) = match &before {
             Some(record) => (record.origin.clone(), record.lives.clone(), record.claimed),
             None => {
@@ -153,7 +167,9 @@ impl Attached {
         let record = Record { store, origin, lives, claimed };
         // Before the marker exists, so that a crash leaves no marker of an unknown origin or process.
         record.write(folder)?;
-        let claim = Claim { origin: record.origin.clone(), life, last_lives, moved_from };
+        let shared_as = remote.shared.map(|shared| shared.number);
+        let origin = record.origin.clone();
+        let claim = Claim { origin, life, last_lives, moved_from, shared_as };
         let bucket = Bucket::open(objects, remote.address, claim, remote.patience);
         let bucket = bucket.map_err(StoreError::Bucket)?;
         // Without an answer so far, the marker may be that of an earlier process.

@@ -16,6 +16,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::WriteError;
 use crate::daemon::LinkError;
+use crate::log::Log;
 use crate::store::{Bodies, Body, Done, StoreError, Worker};
 
 /// Receives the result of holding a body.
@@ -122,6 +123,8 @@ pub(super) struct Core {
     pub(super) machine: Origin<Body>,
     pub(super) worker: Option<Worker<Append<Body>>>,
     bodies: Bodies,
+    /// The log that several origins share.
+    log: Option<Arc<Log>>,
     pub(super) links: BTreeMap<ReplicaId, Arc<Link>>,
     /// The bytes sent to each replica since the start.
     pub(super) sent: BTreeMap<ReplicaId, Arc<Sent>>,
@@ -150,10 +153,11 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(machine: Origin<Body>, bodies: Bodies) -> Self {
+    pub(super) fn new(machine: Origin<Body>, bodies: Bodies, log: Option<Arc<Log>>) -> Self {
         Core {
             machine,
             bodies,
+            log,
             worker: None,
             links: BTreeMap::new(),
             sent: BTreeMap::new(),
@@ -218,15 +222,27 @@ impl Core {
         self.holds.clear();
     }
 
+    /// Fails if a write would not be answered, or only after a long time.
+    fn accepts_writes(&self) -> Result<(), WriteError> {
+        if self.closed || self.failed.is_some() {
+            return Err(WriteError::Stopped);
+        }
+        let away = self.log.as_ref().and_then(|log| log.away());
+        away.map_or(Ok(()), |why| Err(WriteError::LogAway(why)))
+    }
+
+    /// Whether replicas may be told anything now: no other origin can have acknowledged a write.
+    pub(super) fn may_speak(&self, now: Reading) -> bool {
+        self.log.as_ref().is_none_or(|log| log.may_speak(now.local))
+    }
+
     pub(super) fn submit(
         &mut self,
         now: Reading,
         (wanted, paths): (Wanted, Option<Vec<Path>>),
         answer: Answer,
     ) -> Result<(), WriteError> {
-        if self.closed || self.failed.is_some() {
-            return Err(WriteError::Stopped);
-        }
+        self.accepts_writes()?;
         self.last_write.0 += 1;
         let id = self.last_write;
         self.writes.insert(id, Write { answer, paths });
@@ -259,9 +275,7 @@ impl Core {
 
     /// Asks the store to hold a body; returns the hold's number and the receiver of the answer.
     pub(super) fn hold(&mut self, payload: Payload<Body>) -> Result<(HoldId, Held), WriteError> {
-        if self.closed || self.failed.is_some() {
-            return Err(WriteError::Stopped);
-        }
+        self.accepts_writes()?;
         self.last_hold.0 += 1;
         let (sender, answer) = oneshot::channel();
         self.holds.insert(self.last_hold, sender);

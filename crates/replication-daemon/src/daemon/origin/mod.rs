@@ -6,6 +6,7 @@ mod core;
 mod handle;
 mod held;
 mod held_bodies;
+mod opening;
 mod serve;
 mod status;
 #[cfg(test)]
@@ -32,14 +33,16 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::outlines::Outlines;
-use super::{Clock, DaemonError, OnPanic, blocking, end, worker_of};
+use super::{Clock, DaemonError, OnPanic, end, worker_of};
 use crate::identity::{self, IdentityError, OriginIdentity};
+use crate::log::{Log, LogAddress, LogEvent, LogOptions};
 use crate::store::{Bodies, Change, Library, OriginState, Remote, Settings, Store, StoreError};
 
 use self::core::Core;
 pub use self::handle::OriginHandle;
 pub use self::held::HeldBody;
 pub(crate) use self::held_bodies::HeldBodies;
+use self::opening::Folder;
 pub use self::status::{OriginStatus, PeerStatus};
 pub use self::tree::Tree;
 
@@ -60,6 +63,12 @@ pub struct OriginOptions {
     pub store: Option<Remote>,
     /// Most bytes of bodies in the folder that are also in the bucket.
     pub copies: Bytes,
+    /// The log that several origins share. None: the one of the last start, or the folder.
+    pub log: Option<LogAddress>,
+    /// Write the log although another origin does, which is not known to have ended.
+    pub take_over: bool,
+    /// The address for replicas that other origins and the status show. None: where it listens.
+    pub advertised: Option<String>,
 }
 
 impl OriginOptions {
@@ -73,6 +82,9 @@ impl OriginOptions {
             background: Options::new(),
             store: None,
             copies: Bytes(10_000_000_000),
+            log: None,
+            take_over: false,
+            advertised: None,
         }
     }
 }
@@ -144,6 +156,9 @@ pub enum OriginEvent {
     /// The bucket answers again.
     #[error("the store answers again")]
     StoreBack,
+    /// An event of the log that several origins share.
+    #[error(transparent)]
+    Log(LogEvent),
     /// The identity cannot be written.
     #[error("no replica can join: {why}")]
     Identity {
@@ -172,6 +187,9 @@ pub enum WriteError {
     /// The bucket for bodies does not answer.
     #[error("{0}: repeat the write when the store answers")]
     StoreAway(String),
+    /// The log does not answer.
+    #[error("{0}: repeat the write when the log answers")]
+    LogAway(String),
     /// The daemon ends. The write may have happened or not.
     #[error("the origin has stopped: ask it after its next start whether this was written")]
     Stopped,
@@ -197,7 +215,7 @@ pub fn create_origin(folder: &FilePath, now: WallTime) -> Result<(), DaemonError
 }
 
 /// The receiver of events.
-type EventSink = Box<dyn Fn(OriginEvent) + Send + Sync>;
+type EventSink = Arc<dyn Fn(OriginEvent) + Send + Sync>;
 
 /// The data that tasks share.
 pub(super) struct Shared {
@@ -207,6 +225,8 @@ pub(super) struct Shared {
     library: Library,
     outlines: Outlines,
     bodies: Bodies,
+    /// The log that several origins share.
+    log: Option<Arc<Log>>,
     background: Options,
     tell: EventSink,
     /// The machine has work left.
@@ -341,6 +361,17 @@ impl Shared {
     }
 }
 
+/// If the log cannot be used any more, the daemon fails.
+fn follow_log(shared: &Arc<Shared>) {
+    let Some(log) = &shared.log else { return };
+    let failing = Arc::downgrade(shared);
+    log.on_failure(Box::new(move |error| {
+        if let Some(shared) = failing.upgrade() {
+            shared.try_with(|core, _| core.fail(error));
+        }
+    }));
+}
+
 /// A running origin. When it is dropped, it ends as if it had been killed: writes whose sync has not begun
 /// are lost.
 pub struct OriginDaemon {
@@ -366,31 +397,47 @@ impl OriginDaemon {
         clock: Arc<dyn Clock>,
         tell: impl Fn(OriginEvent) + Send + Sync + 'static,
     ) -> Result<Self, DaemonError> {
-        let OriginOptions { folder, listen, config, policy, background, store, copies } = options;
-        let now = clock.read();
-        let identity = OriginIdentity::open(&folder, now.wall)?;
-        let settings = Settings { inline: config.inline, ..Settings::default() };
-        let opened = blocking(move || {
-            Store::<OriginState>::open_origin(&folder, settings, store, copies, now.wall)
-        });
-        let opened = opened.await.unwrap_or(Err(StoreError::Stopped))?;
-        let (library, bodies) = (opened.store.library(), opened.store.bodies().clone());
-        let machine = Origin::recover(now, config, policy, opened.image, opened.bodies);
+        let OriginOptions { folder, listen, config, policy, background, store, copies, .. } =
+            options;
+        let (now, tell): (_, EventSink) = (clock.read(), Arc::new(tell));
         let failed = |source| DaemonError::Listen { address: listen.clone(), source };
         let listener = TcpListener::bind(&listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        let log = LogOptions {
+            address: options.log,
+            advertised: options.advertised.unwrap_or_else(|| address.to_string()),
+        };
+        let telling = Arc::clone(&tell);
+        let telling = Arc::new(move |event| telling(OriginEvent::Log(event)));
+        let log = Log::connect(&folder, &log, Arc::clone(&clock), telling)?;
+        let settings = Settings { inline: config.inline, ..Settings::default() };
+        let folder = Folder {
+            path: folder,
+            settings,
+            store,
+            copies,
+            now: now.wall,
+            log: log.clone(),
+            take_over: options.take_over,
+        };
+        let (opened, identity) = folder.open(&listener).await?;
+        // With a log that may have taken long.
+        let now = clock.read();
+        let (library, bodies) = (opened.store.library(), opened.store.bodies().clone());
+        let machine = Origin::recover(now, config, policy, opened.image, opened.bodies);
         // Tried with an unconnected socket. Otherwise each replica would get the error, again and again.
         let tried = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
         background.prepare(tried.map_err(failed)?)?;
         let shared = Arc::new(Shared {
             clock,
-            core: Mutex::new(Core::new(machine, bodies.clone())),
+            core: Mutex::new(Core::new(machine, bodies.clone(), log.clone())),
             identity: Mutex::new(identity),
             library,
             outlines: Outlines::new(),
             bodies,
+            log,
             background,
-            tell: Box::new(tell),
+            tell,
             work: Notify::new(),
             progress: watch::Sender::new(0),
             stop: watch::Sender::new(false),
@@ -407,6 +454,7 @@ impl OriginDaemon {
                 });
             }
         });
+        follow_log(&shared);
         let working = Arc::clone(&shared);
         tokio::spawn(async move { working.keep_working().await });
         let accepting = tokio::spawn(serve::accept(Arc::clone(&shared), listener));
@@ -443,6 +491,9 @@ impl OriginDaemon {
         };
         let _ = tokio::time::timeout(TIMEOUT, done).await;
         self.shared.stop.send_replace(true);
+        if let Some(log) = &self.shared.log {
+            log.stop();
+        }
         let _ = (&mut self.accepting).await;
         let worker = lock(&self.shared.core).close();
         end(worker).await;
@@ -458,6 +509,9 @@ impl OriginDaemon {
 impl Drop for OriginDaemon {
     fn drop(&mut self) {
         self.shared.stop.send_replace(true);
+        if let Some(log) = &self.shared.log {
+            log.stop();
+        }
         self.accepting.abort();
         let worker = lock(&self.shared.core).close();
         if let Some(worker) = worker {

@@ -282,8 +282,9 @@ async fn send_frames(
     loop {
         let mut refused = false;
         let heartbeat = shared.with(|core, now| {
-            // A newer connection of the replica has its own task.
-            if !core.is_current(link) {
+            // A newer connection of the replica has its own task. If another origin may write by now, a heartbeat
+            // would be a promise that this one cannot keep.
+            if !core.is_current(link) || !core.may_speak(now) {
                 return Err(LinkError::GivenUp);
             }
             while outgoing.waiting() < BATCH

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::core::Core;
 use super::{OriginHandle, lock};
+use crate::log::LogStatus;
 
 /// The status of an origin.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,6 +34,8 @@ pub struct OriginStatus {
     pub store: Option<String>,
     /// Why the bucket does not answer, if it is away: until it does, writes of large bodies are refused.
     pub store_away: Option<String>,
+    /// The log that several origins share, if there is one.
+    pub log: Option<LogStatus>,
     /// Whether the authority is being replaced.
     pub rotating: bool,
     /// Writes that wait for the disk.
@@ -151,6 +154,7 @@ impl OriginHandle {
                 disk_full: core.is_disk_full(now.local),
                 store: self.0.bodies.bucket(),
                 store_away: self.0.bodies.away(),
+                log: self.0.log.as_ref().map(|log| log.status()),
                 rotating,
                 writing: core.writes.len() as u64,
                 pushed: core.counters.pushed,

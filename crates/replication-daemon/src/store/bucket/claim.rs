@@ -4,7 +4,8 @@
 //! prefix, and refuses one with the marker of another origin. Each start writes its number into the marker,
 //! if the marker has not changed since it was read. So a second process of the same origin, started from a
 //! copy of its folder, is noticed by the first, which then deletes nothing any more. A folder refuses a
-//! marker that it has not written: it is older than what is in the bucket.
+//! marker that it has not written: it is older than what is in the bucket. Of origins that share a log, the one that
+//! writes the log replaces the marker: its life is the highest.
 
 use object_store::path::Path as Name;
 use object_store::{ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
@@ -102,10 +103,7 @@ impl Shared {
             None if !self.last_lives.is_empty() => return Err(NotClaimed::Gone),
             None => PutMode::Create,
             Some((found, version)) => {
-                self.marker.admits(&found)?;
-                if found != self.marker && !self.last_lives.contains(&found.life) {
-                    return Err(NotClaimed::Newer);
-                }
+                self.may_replace(&found)?;
                 PutMode::Update(version)
             }
         };
@@ -128,6 +126,20 @@ impl Shared {
             Err(failure) => return Err(failure.into()),
         }
         self.is_claimed().await
+    }
+
+    /// Whether this process may write the marker instead of the found one.
+    fn may_replace(&self, found: &Marker) -> Result<(), NotClaimed> {
+        match &self.unshared {
+            // The bucket was used before the origin was shared.
+            Some(before) if found.format == FORMAT && found.origin == *before => Ok(()),
+            Some(_) => self.marker.admits(found),
+            None => {
+                self.marker.admits(found)?;
+                let is_known = *found == self.marker || self.last_lives.contains(&found.life);
+                if is_known { Ok(()) } else { Err(NotClaimed::Newer) }
+            }
+        }
     }
 
     /// Whether the bucket is that of this process.

@@ -62,6 +62,8 @@ pub(in crate::store) struct Claim {
     pub(in crate::store) last_lives: Vec<u64>,
     /// The URL of the bucket that the origin has used before this one.
     pub(in crate::store) moved_from: Option<String>,
+    /// The number of the origin that several machines share; a log decides which of them uses the bucket.
+    pub(in crate::store) shared_as: Option<String>,
 }
 
 /// Why a request was not carried out.
@@ -98,6 +100,8 @@ struct Shared {
     last_lives: Vec<u64>,
     /// The bucket before this one.
     moved_from: Option<String>,
+    /// The number before the origin was shared, if it is.
+    unshared: Option<String>,
     catalog: Mutex<Catalog>,
     outage: Outage,
     seeds: AtomicU64,
@@ -173,16 +177,18 @@ impl Bucket {
         claim: Claim,
         patience: Patience,
     ) -> Result<Self, String> {
-        let Claim { origin, life, last_lives, moved_from } = claim;
-        let may_wait = !last_lives.is_empty() && moved_from.is_none();
+        let Claim { origin, life, last_lives, moved_from, shared_as } = claim;
+        let may_wait = (shared_as.is_some() || !last_lives.is_empty()) && moved_from.is_none();
+        let unshared = shared_as.as_ref().map(|_| origin.clone());
         let threads = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = threads.map_err(|error| format!("the system gives no thread: {error}"))?;
         let shared = Arc::new(Shared {
             objects,
             address,
-            marker: Marker::new(&origin, life),
+            marker: Marker::new(shared_as.as_ref().unwrap_or(&origin), life),
             last_lives,
             moved_from,
+            unshared,
             catalog: Mutex::new(Catalog::new(life)),
             outage: Outage::new(patience),
             seeds: AtomicU64::new(life),

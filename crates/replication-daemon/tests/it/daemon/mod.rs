@@ -7,6 +7,8 @@ mod buckets;
 mod crashes;
 mod demands;
 mod faces;
+mod failovers;
+mod logs;
 mod mounts;
 mod opened;
 mod publish;

@@ -1,0 +1,256 @@
+//! The connection to the servers of a log. Calls block, for a few seconds at most.
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use async_nats::header::{HeaderMap, NATS_EXPECTED_LAST_SEQUENCE, NATS_MESSAGE_TTL};
+use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind, PublishErrorKind};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RawMessageErrorKind, StorageType};
+use async_nats::jetstream::{self, Context, ErrorCode};
+use async_nats::{ConnectOptions, Event};
+use bytes::Bytes as Buffer;
+use thiserror::Error;
+use tokio::runtime::{Builder, Runtime};
+
+use super::LogAddress;
+
+/// How long a request may take. A cluster elects a leader in some seconds; then the request is repeated.
+const REQUEST: Duration = Duration::from_secs(2);
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(2);
+/// The pause between two attempts to connect.
+const RECONNECT: Duration = Duration::from_millis(250);
+/// How long a message that renews a lease is kept.
+const ALIVE: Duration = Duration::from_secs(60);
+/// The replicas of a new stream, if there is a cluster.
+const REPLICAS: usize = 3;
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(super) enum Failure {
+    /// Another message is the last one.
+    #[error("another message is the last one")]
+    Moved,
+    /// There is no such stream.
+    #[error("there is no such stream")]
+    NoStream,
+    /// The servers do not answer, or cannot do it now.
+    #[error("{0}")]
+    Away(String),
+}
+
+/// The first and the last sequence of a stream, and its replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) first: u64,
+    pub(super) last: u64,
+    pub(super) replicas: usize,
+}
+
+/// A connection. It is restored by itself.
+pub(super) struct Client {
+    /// None only while it is dropped.
+    runtime: Option<Runtime>,
+    context: Context,
+    stream: String,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // Dropping a runtime waits, which an asynchronous task must not do.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl core::fmt::Debug for Client {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Client").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+/// A setting of the environment that is not empty.
+fn setting(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn options(address: &LogAddress) -> ConnectOptions {
+    let mut options = ConnectOptions::new()
+        .name("lull origin")
+        .connection_timeout(CONNECT)
+        .request_timeout(Some(REQUEST))
+        .reconnect_delay_callback(|_| RECONNECT)
+        .retry_on_initial_connect()
+        .require_tls(address.tls)
+        .event_callback(|_: Event| async {});
+    if let Some(token) = setting("NATS_TOKEN") {
+        options = options.token(token);
+    }
+    if let (Some(user), Some(password)) = (setting("NATS_USER"), setting("NATS_PASSWORD")) {
+        options = options.user_and_password(user, password);
+    }
+    if let Some(file) = setting("NATS_CA") {
+        options = options.add_root_certificates(file.into());
+    }
+    options
+}
+
+impl Client {
+    /// Begins to connect.
+    pub(super) fn connect(address: &LogAddress) -> Result<Self, Failure> {
+        let away = |error: &dyn core::fmt::Display| Failure::Away(error.to_string());
+        let mut runtime = Builder::new_multi_thread();
+        runtime.worker_threads(1).thread_name("lull-log").enable_all();
+        let runtime = runtime.build().map_err(|error| away(&error))?;
+        let scheme = if address.tls { "tls" } else { "nats" };
+        let servers: Vec<_> =
+            address.servers.iter().map(|server| format!("{scheme}://{server}")).collect();
+        let options = options(address);
+        let connected = wait(&runtime, async move { options.connect(servers).await });
+        let client = connected?.map_err(|error| away(&error))?;
+        let mut context = jetstream::new(client);
+        context.set_timeout(REQUEST);
+        Ok(Client { runtime: Some(runtime), context, stream: address.stream.clone() })
+    }
+
+    fn wait<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let runtime = self.runtime.as_ref().ok_or_else(|| Failure::Away("ended".to_owned()))?;
+        wait(runtime, work)
+    }
+
+    /// The subject of the messages.
+    fn subject(&self) -> String {
+        format!("lull.log.{}", self.stream)
+    }
+
+    /// Makes the stream, with three replicas if the servers are a cluster.
+    pub(super) fn create(&self) -> Result<(), Failure> {
+        let (context, stream, subject) =
+            (self.context.clone(), self.stream.clone(), self.subject());
+        self.wait(async move {
+            let config = |num_replicas| Config {
+                name: stream.clone(),
+                subjects: vec![subject.clone()],
+                description: Some("The log of a Lull origin".to_owned()),
+                storage: StorageType::File,
+                // Full: writes are refused. The old messages must stay.
+                discard: DiscardPolicy::New,
+                allow_message_ttl: true,
+                num_replicas,
+                ..Config::default()
+            };
+            let made = match context.create_stream(config(REPLICAS)).await {
+                Err(error) if is_single(&error.kind()) => context.create_stream(config(1)).await,
+                made => made,
+            };
+            made.map(drop).map_err(|error| Failure::Away(error.to_string()))
+        })?
+    }
+
+    /// The extent of the stream.
+    pub(super) fn extent(&self) -> Result<Extent, Failure> {
+        let (context, stream) = (self.context.clone(), self.stream.clone());
+        self.wait(async move {
+            let found = context.get_stream(&stream).await.map_err(|error| match error.kind() {
+                GetStreamErrorKind::JetStream(ref why)
+                    if why.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+                {
+                    Failure::NoStream
+                }
+                _ => Failure::Away(error.to_string()),
+            })?;
+            let info = found.cached_info();
+            Ok(Extent {
+                first: info.state.first_sequence,
+                last: info.state.last_sequence,
+                replicas: info.config.num_replicas,
+            })
+        })?
+    }
+
+    /// Appends a message if `expected` is the last one. Returns its sequence when it is durable.
+    pub(super) fn publish(
+        &self,
+        expected: u64,
+        message: Buffer,
+        is_short_lived: bool,
+    ) -> Result<u64, Failure> {
+        let (context, subject) = (self.context.clone(), self.subject());
+        let mut headers = HeaderMap::new();
+        headers.insert(NATS_EXPECTED_LAST_SEQUENCE, expected.to_string().as_str());
+        if is_short_lived {
+            headers.insert(NATS_MESSAGE_TTL, format!("{}s", ALIVE.as_secs()).as_str());
+        }
+        self.wait(async move {
+            let sent = context.publish_with_headers(subject, headers, message).await;
+            let acknowledged = match sent {
+                Ok(acknowledgement) => acknowledgement.await,
+                Err(error) => Err(error),
+            };
+            acknowledged.map(|done| done.sequence).map_err(|error| match error.kind() {
+                PublishErrorKind::WrongLastSequence => Failure::Moved,
+                // Also while a cluster elects a leader: the extent tells.
+                _ => Failure::Away(chain(&error)),
+            })
+        })?
+    }
+
+    /// The first message after this one, as the leader of the stream has it; none if that was the last one.
+    pub(super) fn next(&self, after: u64) -> Result<Option<(u64, Buffer)>, Failure> {
+        let (context, name) = (self.context.clone(), self.stream.clone());
+        let subject = self.subject();
+        self.wait(async move {
+            let stream = context.get_stream_no_info(&name).await;
+            let stream = stream.map_err(|error| Failure::Away(error.to_string()))?;
+            let found = stream.raw_message_builder().sequence(after + 1).next_by_subject(subject);
+            match found.send().await {
+                Ok(message) => Ok(Some((message.sequence, message.payload))),
+                Err(error) => match error.kind() {
+                    RawMessageErrorKind::NoMessageFound => Ok(None),
+                    RawMessageErrorKind::JetStream(ref why)
+                        if why.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+                    {
+                        Err(Failure::NoStream)
+                    }
+                    _ => Err(Failure::Away(chain(&error))),
+                },
+            }
+        })?
+    }
+}
+
+/// Whether the server is not in a cluster, so that a stream can have one replica only.
+fn is_single(kind: &CreateStreamErrorKind) -> bool {
+    const NO_CLUSTER: ErrorCode = ErrorCode(10_074);
+    matches!(kind, CreateStreamErrorKind::JetStream(error) if error.error_code() == NO_CLUSTER)
+}
+
+/// An error and its causes on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let said = next.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = next.source();
+    }
+    text
+}
+
+/// Waits for work on the runtime. A caller may be a task of another one, so it must not block on this one.
+fn wait<T: Send + 'static>(
+    runtime: &Runtime,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, Failure> {
+    let (sender, done) = channel();
+    runtime.spawn(async move {
+        let _ = sender.send(work.await);
+    });
+    done.recv().map_err(|_| Failure::Away("the client has ended".to_owned()))
+}

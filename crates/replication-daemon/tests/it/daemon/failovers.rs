@@ -1,0 +1,222 @@
+//! Two origins that share a log in a cluster of three servers, while servers and origins are killed.
+
+use std::mem::take;
+use std::time::{Duration, Instant};
+
+use lull_replication_daemon::daemon::{DaemonError, OriginDaemon, OriginOptions};
+use lull_testing::nats::NatsServers;
+use lull_testing::{bound, needs};
+use tokio::task::JoinHandle;
+
+use super::logs::{Nodes, read, state_of, write};
+use super::site::{path, runtime};
+
+/// The times of the faults.
+#[derive(Clone, Copy)]
+struct Plan {
+    length: Duration,
+    /// Between two kills of a server.
+    server: Duration,
+    /// Between two kills of the origin that writes.
+    origin: Duration,
+}
+
+/// How long a killed server or origin does not run.
+const DOWN: Duration = Duration::from_secs(3);
+
+/// One of the origins: it runs, or it starts and perhaps stands by.
+#[derive(Default)]
+struct Slot {
+    daemon: Option<OriginDaemon>,
+    starting: Option<JoinHandle<Result<OriginDaemon, DaemonError>>>,
+    /// It is started again then.
+    start_at: Option<Instant>,
+}
+
+/// What happened in a run.
+#[derive(Debug, Default)]
+struct Outcome {
+    /// The numbers of acknowledged writes, with their states.
+    acknowledged: Vec<(u64, u64)>,
+    failed: u64,
+    server_kills: usize,
+    origin_kills: usize,
+    /// From the kill of an origin to the next acknowledged write.
+    takeovers: Vec<Duration>,
+}
+
+struct Run {
+    nodes: Nodes,
+    servers: NatsServers,
+    slots: [Slot; 2],
+    outcome: Outcome,
+    /// The server that does not run, and when it starts again.
+    down: Option<(usize, Instant)>,
+    killed_at: Option<Instant>,
+}
+
+impl Run {
+    async fn begin() -> Self {
+        let servers = NatsServers::cluster(3);
+        let nodes = Nodes::new(&servers, 2);
+        let first = nodes.run(0).await;
+        nodes.copy_identity(1);
+        let mut slots: [Slot; 2] = Default::default();
+        slots[0].daemon = Some(first);
+        slots[1].start_at = Some(Instant::now());
+        let (outcome, down, killed_at) = Default::default();
+        Run { nodes, servers, slots, outcome, down, killed_at }
+    }
+
+    /// Starts what has to run again.
+    async fn restart(&mut self) {
+        if let Some((at, _)) = self.down.take_if(|(_, until)| *until <= Instant::now()) {
+            self.servers.restart(at);
+        }
+        for (at, slot) in self.slots.iter_mut().enumerate() {
+            if slot.start_at.take_if(|then| *then <= Instant::now()).is_some() {
+                slot.starting = Some(tokio::spawn(self.nodes.begin(at)));
+            }
+            if let Some(started) = slot.starting.take_if(|starting| starting.is_finished()) {
+                match started.await.expect("no panic") {
+                    Ok(daemon) => slot.daemon = Some(daemon),
+                    // Its port, or the servers.
+                    Err(error) => {
+                        eprintln!("origin {at}: {error}");
+                        slot.start_at = Some(Instant::now() + DOWN);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the file of this number by the origin that runs, if there is one.
+    async fn write(&mut self, number: u64) {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let Some(origin) = self.slots.iter().find_map(|slot| slot.daemon.as_ref()) else {
+            return tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        let (name, bytes) = (number.to_string(), number.to_le_bytes());
+        let writing = write(origin, &name, &bytes);
+        match tokio::time::timeout(PATIENCE, writing).await {
+            Ok(Ok(state)) => {
+                self.outcome.acknowledged.push((number, state.0));
+                if let Some(killed) = self.killed_at.take() {
+                    self.outcome.takeovers.push(killed.elapsed());
+                }
+            }
+            Ok(Err(error)) => {
+                self.outcome.failed += 1;
+                // It was replaced.
+                if origin.handle().is_stopped() {
+                    eprintln!("{error}");
+                    self.kill_origin();
+                }
+            }
+            Err(_) => self.outcome.failed += 1,
+        }
+    }
+
+    fn kill_origin(&mut self) {
+        let slot = self.slots.iter_mut().find(|slot| slot.daemon.is_some());
+        let Some(slot) = slot else { return };
+        drop(slot.daemon.take());
+        slot.start_at = Some(Instant::now() + DOWN);
+        self.outcome.origin_kills += 1;
+        self.killed_at.get_or_insert_with(Instant::now);
+    }
+
+    fn kill_server(&mut self) {
+        if self.down.is_none() {
+            let at = self.outcome.server_kills % self.servers.count();
+            self.servers.kill(at);
+            self.down = Some((at, Instant::now() + DOWN));
+            self.outcome.server_kills += 1;
+        }
+    }
+
+    async fn torture(&mut self, plan: Plan) {
+        let begun = Instant::now();
+        let (mut next_server, mut next_origin) = (begun + plan.server, begun + plan.origin);
+        let mut number = 0;
+        while begun.elapsed() < plan.length {
+            self.restart().await;
+            self.write(number).await;
+            number += 1;
+            if Instant::now() >= next_server {
+                next_server += plan.server;
+                self.kill_server();
+            }
+            if Instant::now() >= next_origin {
+                next_origin += plan.origin;
+                self.kill_origin();
+            }
+        }
+    }
+
+    /// All acknowledged writes are in the log, in their order, as a third origin reads it.
+    async fn judge(mut self) -> Outcome {
+        for slot in &mut self.slots {
+            drop(slot.daemon.take());
+            if let Some(starting) = &slot.starting {
+                starting.abort();
+            }
+        }
+        if let Some((at, _)) = self.down {
+            self.servers.restart(at);
+        }
+        self.nodes.copy_identity(2);
+        let options = OriginOptions { take_over: true, ..self.nodes.options(2) };
+        let last = self.nodes.start(options).await.expect("an origin");
+        let outcome = take(&mut self.outcome);
+        let states = outcome.acknowledged.windows(2);
+        assert!(states.into_iter().all(|two| two[0].1 < two[1].1), "{outcome:?}");
+        for (number, state) in &outcome.acknowledged {
+            assert!(state_of(&last).0 >= *state, "{number}");
+            let found = last.handle().metadata(&path(&number.to_string()));
+            assert!(found.is_some(), "write {number} is lost: {outcome:?}");
+        }
+        let replica = self.nodes.replica_of(&last, &last.address().to_string()).await;
+        let (number, _) = outcome.acknowledged.last().expect("writes");
+        let bytes = read(&replica, state_of(&last), &number.to_string()).await;
+        assert_eq!(bytes, Some(number.to_le_bytes().to_vec()));
+        last.stop().await.expect("it was well");
+        outcome
+    }
+}
+
+fn check(plan: Plan, kills: (usize, usize)) {
+    let outcome = runtime().block_on(async {
+        let mut run = Run::begin().await;
+        run.torture(plan).await;
+        run.judge().await
+    });
+    let Outcome { acknowledged, failed, server_kills, origin_kills, takeovers } = outcome;
+    let longest = takeovers.iter().max().copied().unwrap_or_default();
+    println!(
+        "{} acknowledged writes, {failed} that failed or took over 1 s, {server_kills} kills of servers, {origin_kills} \
+         of origins; takeovers: {takeovers:.1?}",
+        acknowledged.len()
+    );
+    assert!(server_kills >= kills.0 && origin_kills >= kills.1);
+    assert!(acknowledged.len() > 10);
+    // An election in the cluster may come on top.
+    assert!(longest < bound(Duration::from_secs(90), Duration::from_secs(25)), "{takeovers:?}");
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_in_a_short_failover() {
+    needs!(lull_testing::command("nats-server"));
+    let length = Duration::from_secs(16);
+    let server = Duration::from_secs(3);
+    check(Plan { length, server, origin: Duration::from_secs(5) }, (1, 1));
+}
+
+/// Takes five minutes: in the tier `full`.
+#[test]
+fn no_acknowledged_write_is_lost_in_five_minutes() {
+    needs!(lull_testing::command("nats-server"));
+    let length = Duration::from_secs(300);
+    let server = Duration::from_secs(10);
+    check(Plan { length, server, origin: Duration::from_secs(30) }, (20, 8));
+}
