@@ -17,6 +17,8 @@ mod daemon;
 mod disk;
 mod history;
 mod judge;
+mod log_servers;
+mod place;
 mod schedule;
 mod site;
 
@@ -107,6 +109,8 @@ pub struct Torture {
     pub program: PathBuf,
     /// The deliberate fault.
     pub sabotage: Option<Sabotage>,
+    /// The origin's log is in three NATS servers, one of which is killed every ten seconds.
+    pub nats: bool,
     /// The requested run, for the results.
     pub asked: Program,
 }
@@ -156,6 +160,9 @@ pub struct Results {
     pub states: u64,
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
+    /// Kills of servers of the log, if it is in NATS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_server_kills: Option<u64>,
     /// The replicas' knowledge of wrong clocks.
     pub skews: Skews,
     /// Broken promises.
@@ -222,7 +229,7 @@ impl Torture {
         watch: &mut impl Watch,
         origin: Origin,
     ) -> Result<Results, TortureError> {
-        let place = site::Place::cover(&self.program)?;
+        let place = place::Place::cover(&self.program)?;
         let mut site = site::Site::build(&place, self)?;
         let mut history = site.torture(self, |progress| watch.progress(progress))?;
         let judged = watch.judge(&history, &site.recovered_store()?);
@@ -245,6 +252,7 @@ impl Torture {
             writes: history.writes.len(),
             states: judgement.states,
             faults: faults.into_iter().map(|(fault, count)| (fault.name(), count)).collect(),
+            log_server_kills: site.log_server_kills(),
             skews: history.skews,
             violations: judgement.violations.len(),
             lost_writes: judgement.lost_writes,

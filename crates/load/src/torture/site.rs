@@ -7,12 +7,13 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use lull_cc::Rate;
-use nix::mount::{MsFlags, mount};
 
 use super::clients::{self, Shared};
 use super::daemon::{Clock, Daemon, Program};
 use super::disk::LabDisk;
 use super::history::{Bounds, Fault, Happened, History, Read, SINGLES, Skews, TOGETHER, Write};
+use super::log_servers::LogServers;
+use super::place::Place;
 use super::schedule::{Planned, Rounds, Schedule};
 use super::{Progress, Sabotage, Torture, TortureError};
 use crate::http_client::{Client, block_on};
@@ -84,38 +85,6 @@ fn system(what: &'static str) -> impl Fn(std::io::Error) -> TortureError {
     move |source| TortureError::System { what, source }
 }
 
-/// A folder in memory that is only visible here, and disappears with this process.
-#[derive(Debug)]
-pub(super) struct Place(PathBuf);
-
-impl Place {
-    /// Covers a folder that every machine has, and that does not contain the program.
-    pub(super) fn cover(program: &Path) -> Result<Self, TortureError> {
-        let candidates = ["/mnt", "/srv", "/media", "/opt"].map(Path::new);
-        let found = candidates.into_iter().find(|one| one.is_dir() && !program.starts_with(one));
-        let place =
-            found.ok_or(std::io::ErrorKind::NotFound.into()).map_err(system("finding /mnt"))?;
-        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        mount(Some("lull-lab"), place, Some("tmpfs"), flags, None::<&str>)
-            .map_err(|error| system("covering a folder")(error.into()))?;
-        Ok(Place(place.to_owned()))
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    fn folder(&self, name: &str) -> Result<PathBuf, TortureError> {
-        let path = self.path(name);
-        fs::create_dir(&path).map_err(system("making a folder"))?;
-        Ok(path)
-    }
-
-    fn text(&self, name: &str) -> String {
-        self.path(name).to_string_lossy().into_owned()
-    }
-}
-
 /// A machine with its processes.
 #[derive(Debug)]
 struct Machine {
@@ -137,6 +106,8 @@ pub(super) struct Site {
     mounts: Vec<PathBuf>,
     publish: PathBuf,
     store: PathBuf,
+    /// The servers of the origin's log, if it is not in its folder.
+    log: Option<LogServers>,
 }
 
 fn topology() -> Topology {
@@ -266,7 +237,12 @@ impl Site {
             "--lab-clock",
             &clock_path,
         ];
-        let arguments = arguments.map(str::to_owned).to_vec();
+        let mut arguments = arguments.map(str::to_owned).to_vec();
+        let mut log = None;
+        if torture.nats {
+            log = Some(LogServers::start(&host, &place.folder("nats")?)?);
+            arguments.extend(["--log".to_owned(), LogServers::url()]);
+        }
         let daemon = Daemon::new("origin", &host, arguments, shared.begun);
         let mut machines = vec![Machine { number: 0, daemon, disk, clock }];
         machines[0].daemon.start(&program)?;
@@ -298,7 +274,7 @@ impl Site {
         }
         let publish = place.folder("publish")?;
         let store = PathBuf::from(store);
-        Ok(Site { machines, emulator, program, shared, mounts, publish, store })
+        Ok(Site { machines, emulator, program, shared, mounts, publish, store, log })
     }
 
     /// Injects faults for the given time, while clients write and read; then repairs all, and checks whether
@@ -313,7 +289,7 @@ impl Site {
             ..History::default()
         };
         let hosts: Vec<Host> = self.emulator.hosts().to_vec();
-        let Site { machines, emulator, program, shared, mounts, publish, store } = self;
+        let Site { machines, emulator, program, shared, mounts, publish, store, log } = self;
         let rounds = Rounds::of(torture.length);
         let from = shared.now();
         thread::scope(|scope| {
@@ -327,6 +303,7 @@ impl Site {
                     })
                 })
                 .collect();
+            let killing = log.as_mut().map(|log| scope.spawn(|| log.keep_killing(shared)));
             let clients = Clients { shared, program, hosts: &hosts, mounts, publish, store };
             let clients = clients.start(scope);
             run_for(shared, from, torture.length, tell);
@@ -335,6 +312,7 @@ impl Site {
                 history.faults.extend(faults);
                 history.failures.extend(failure.map(|error| lull_emulator::chain(&error)));
             }
+            killing.map_or(Ok(()), joined)?;
             clients.join(&mut history)
         })?;
         history.last_reads = history.reads.len();
@@ -438,13 +416,24 @@ impl Site {
         }
     }
 
-    /// Ends all daemons, cuts the origin's power once more, and returns its store.
+    /// Ends all daemons, cuts the origin's power once more, and returns its store. With a log elsewhere the origin
+    /// starts once more, and reads it.
     pub(super) fn recovered_store(&mut self) -> Result<PathBuf, TortureError> {
         for machine in &mut self.machines {
             machine.daemon.kill();
         }
-        self.machines[0].disk.cut(None);
+        let origin = &mut self.machines[0];
+        origin.disk.cut(None);
+        if self.log.is_some() {
+            origin.daemon.start(&self.program)?;
+            origin.daemon.kill();
+        }
         Ok(self.store.clone())
+    }
+
+    /// How often a server of the log was killed.
+    pub(super) fn log_server_kills(&self) -> Option<u64> {
+        self.log.as_ref().map(|log| log.kills)
     }
 }
 

@@ -26,6 +26,8 @@ Examples:
       lose power and clocks are set wrong
   sudo lull lab torture --seconds 1800 --seed 7 --json
       run for half an hour, and print the results as one JSON object
+  sudo lull lab torture --seconds 300 --nats
+      write the origin's log to three NATS servers, one of which is killed every ten seconds
   sudo lull lab torture --seconds 20 --sabotage disk
       check that a disk is found which confirms writes that it does not keep
 
@@ -48,6 +50,9 @@ pub(crate) struct TortureArgs {
     /// it does not keep), or clock (a replica's clock runs at half speed)
     #[arg(long, value_name = "WHAT", value_parser = sabotage)]
     sabotage: Option<Sabotage>,
+    /// Write the origin's log to three NATS servers, and kill one of them every ten seconds. Needs nats-server
+    #[arg(long)]
+    nats: bool,
     /// Print the results as JSON
     #[arg(long)]
     json: bool,
@@ -68,6 +73,7 @@ pub(crate) fn torture(args: &TortureArgs) -> anyhow::Result<ExitCode> {
         seed: args.seed,
         program: crate::lull()?,
         sabotage: args.sabotage,
+        nats: args.nats,
         asked: crate::program(),
     };
     let mut watcher = Watcher::new(args);
@@ -173,6 +179,9 @@ fn write_table(to: &mut impl io::Write, results: &Results) -> io::Result<()> {
     )?;
     for (fault, count) in &results.faults {
         writeln!(to, "  {fault}: {count}")?;
+    }
+    if let Some(kills) = results.log_server_kills {
+        writeln!(to, "  NATS servers killed: {kills}")?;
     }
     writeln!(
         to,
