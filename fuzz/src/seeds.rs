@@ -9,6 +9,7 @@ use lull_replication::message::{
     Refusal, Report, Session, Start, ToAuthority, ToOrigin, ToReplica, Tree,
 };
 use lull_replication::path::Path;
+use lull_replication::subscription::{Pattern, Subscription};
 use lull_replication::time::{LocalTime, WallTime};
 use lull_replication::types::{
     Change, Content, Digest, Incarnation, Kind, Metadata, Mode, Position, ReplicaId, Sequence,
@@ -130,12 +131,17 @@ fn version(body: &[u8]) -> Version {
     Version { sequence: SEQUENCE, content: content(body) }
 }
 
+fn subscription() -> Subscription {
+    Subscription::new(vec![Pattern::new(b"docs/**").unwrap()]).unwrap()
+}
+
 fn to_origin() -> Vec<ToOrigin> {
     let hello = |position| ToOrigin::Hello {
         protocol: PROTOCOL,
         replica: ReplicaId(2),
         position,
         committed: Sequence(5),
+        only: subscription(),
     };
     let ask = |part| ToOrigin::Ask { of: SEQUENCE, part };
     vec![

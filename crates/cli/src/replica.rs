@@ -225,7 +225,7 @@ fn subscription(patterns: &[OsString]) -> anyhow::Result<Subscription> {
     let pattern = |text: &OsString| Pattern::new(text.as_bytes());
     let patterns: Result<Vec<_>, _> = patterns.iter().map(pattern).collect();
     let only = patterns.and_then(Subscription::new);
-    only.map_err(|error| crate::Misuse(format!("--only: {error}")).into())
+    only.map_err(|error| crate::UsageError(format!("--only: {error}")).into())
 }
 
 /// A ticket from the command line, or from standard input.
