@@ -4,12 +4,14 @@ use std::io;
 
 use lull_cc::Bytes;
 
-/// The version of the saved form. The previous one is readable as well.
-pub const VERSION: u16 = 3;
+/// The version of the saved form. Earlier ones are readable as well.
+pub const VERSION: u16 = 4;
 /// The oldest readable version.
 pub(crate) const OLDEST: u16 = 2;
 /// The first version whose counts age by answers as well, and whose contexts have undecayed counts.
 pub(crate) const AGED: u16 = 3;
+/// The first version of models that servers share.
+pub(crate) const SHARED: u16 = 4;
 
 /// Why a model cannot be read.
 #[derive(Debug, thiserror::Error)]

@@ -3,6 +3,6 @@
 mod format;
 mod wire;
 
-pub(crate) use format::{AGED, OLDEST};
+pub(crate) use format::{AGED, OLDEST, SHARED};
 pub use format::{ReadError, VERSION};
 pub(crate) use wire::{Sink, Source};

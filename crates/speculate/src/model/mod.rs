@@ -13,12 +13,19 @@ use std::io::{self, Read, Write};
 
 use lull_cc::{Bytes, Timestamp};
 
-use crate::encoding::{OLDEST, Sink, Source};
+use crate::encoding::{OLDEST, SHARED, Sink, Source};
 use crate::log::Entry;
 use crate::observe::{ClientHasher, Ignored, Limits, Observer, Visit};
 use crate::predict::{Ppm, PpmParameters, Predictor as _};
 
+mod delta;
+mod sharing;
+
+use sharing::Merged;
+
 pub use crate::encoding::{ReadError, VERSION};
+pub use delta::Delta;
+pub use sharing::Sender;
 
 /// The first bytes of every model. The first one is not text in any encoding.
 pub const MAGIC: [u8; 8] = *b"\x89LULLPPM";
@@ -32,6 +39,9 @@ pub struct Model {
     /// The observer's key, and the one with which its clients were counted.
     key: u64,
     counted_by: u64,
+    /// Its server among those that share the model, if they do.
+    own: Option<Sender>,
+    merged: Merged,
 }
 
 impl Model {
@@ -46,6 +56,8 @@ impl Model {
             predictor: Ppm::new(parameters),
             key,
             counted_by: key,
+            own: None,
+            merged: Merged::default(),
         }
     }
 
@@ -54,15 +66,20 @@ impl Model {
     /// # Errors
     /// If the entry teaches nothing.
     pub fn learn(&mut self, entry: &Entry<'_>) -> Result<Visit, Ignored> {
+        self.restart_counts_of_another_key();
+        let visit = self.observer.observe(entry)?;
+        let history = self.observer.history(&visit);
+        self.predictor.train(&visit, history, self.observer.urls());
+        Ok(visit)
+    }
+
+    /// Incomplete counts of clients begin again if they were counted by another key.
+    fn restart_counts_of_another_key(&mut self) {
         if self.counted_by != self.key {
             self.counted_by = self.key;
             self.observer.restart_counts();
             self.predictor.restart_counts();
         }
-        let visit = self.observer.observe(entry)?;
-        let history = self.observer.history(&visit);
-        self.predictor.train(&visit, history, self.observer.urls());
-        Ok(visit)
     }
 
     /// The URLs, and the clients with running sessions.
@@ -114,6 +131,7 @@ impl Model {
         self.predictor.parameters().write(&mut to)?;
         self.observer.write(&mut to)?;
         self.predictor.write(&mut to)?;
+        self.merged.write(&mut to)?;
         to.finish()
     }
 
@@ -146,8 +164,10 @@ impl Model {
         }
         let observer = Observer::read(hasher, limits, &mut from)?;
         let predictor = Ppm::read(parameters, &mut from)?;
+        let is_shared = from.version() >= SHARED;
+        let merged = if is_shared { Merged::read(&mut from)? } else { Merged::default() };
         from.finish()?;
-        Ok(Model { observer, predictor, key, counted_by })
+        Ok(Model { observer, predictor, key, counted_by, own: None, merged })
     }
 }
 

@@ -44,6 +44,11 @@ impl Ageing {
     ///
     /// `now` goes back if another log begins, whose answers are as old as those of the same earlier time.
     pub(super) fn advance(&mut self, now: Timestamp) -> Timestamp {
+        self.advance_by(now, 1)
+    }
+
+    /// The ageing time of the last of some answers up to `now`.
+    pub(super) fn advance_by(&mut self, now: Timestamp, answers: u32) -> Timestamp {
         let Some((first, latest)) = &mut self.ends else {
             let pair = Pair { clock: now, aged: now };
             self.ends = Some((pair, pair));
@@ -56,7 +61,7 @@ impl Ageing {
             }
             *latest = pair;
         } else {
-            let passed = now.saturating_since(latest.clock).min(self.step);
+            let passed = now.saturating_since(latest.clock).min(self.step.saturating_mul(answers));
             let aged = latest.aged.as_nanos().saturating_add(passed.as_nanos() as u64);
             *latest = Pair { clock: now, aged: Timestamp::from_nanos(aged) };
         }

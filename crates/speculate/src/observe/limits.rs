@@ -10,7 +10,7 @@ use crate::encoding::{AGED, ReadError, Sink, Source};
 /// The lower bits of a [`UrlId`] are a place in the table, the upper ones count its occupants.
 pub(super) const PLACE_BITS: u32 = 24;
 /// Longer paths are not kept.
-pub(super) const MAX_PATH_BYTES: usize = 1024;
+pub(crate) const MAX_PATH_BYTES: usize = 1024;
 
 /// Limits of an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@
 mod ageing;
 mod client;
 mod decay;
+mod evidence;
 mod limits;
 mod robots;
 mod sessions;
@@ -18,16 +19,17 @@ use lull_cc::{Bytes, Timestamp};
 
 pub use client::{ClientHasher, ClientId, Origin};
 pub(crate) use decay::{Decay, SCALE};
+pub(crate) use evidence::Evidence;
 pub use limits::Limits;
-pub(crate) use limits::MAX_TIME;
+pub(crate) use limits::{MAX_PATH_BYTES, MAX_TIME};
 pub(crate) use sessions::OFTEN;
 pub use sessions::Step;
 pub use urls::{DISTINCT_CLIENTS, Kind, UrlId, Urls};
+pub(crate) use urls::{Requests, UrlChange};
 
 use crate::encoding::{AGED, ReadError, Sink, Source};
 use crate::log::{Clock, Entry};
 use ageing::Ageing;
-use limits::MAX_PATH_BYTES;
 use sessions::{SessionId, Sessions};
 use urls::Answer;
 
@@ -177,6 +179,30 @@ impl Observer {
         self.urls.restart_counts();
     }
 
+    /// From now on changes of URLs are remembered for other models.
+    pub(crate) fn share(&mut self) {
+        self.urls.share();
+    }
+
+    /// The URLs, to take their changes.
+    pub(crate) fn urls_mut(&mut self) -> &mut Urls {
+        &mut self.urls
+    }
+
+    /// Adds changes of URLs from another model, which saw `answers` up to `at`. Returns the time by which
+    /// their counts are decayed, and the numbers of the URLs.
+    pub(crate) fn merge(
+        &mut self,
+        at: Timestamp,
+        answers: u32,
+        changes: &[UrlChange],
+    ) -> (Timestamp, Vec<Option<UrlId>>) {
+        let at = self.ageing.advance_by(self.clock.advance(at), answers);
+        let merge =
+            |change: &UrlChange| self.urls.merge(change, self.hasher.text(&change.path), at);
+        (at, changes.iter().map(merge).collect())
+    }
+
     /// Takes the next request.
     ///
     /// # Errors
@@ -207,11 +233,11 @@ impl Observer {
         // concern the path without it.
         if query.is_none() {
             if entry.private || is_gone(entry.status) {
-                self.urls.bar(path, hash);
+                self.urls.bar(path, hash, entry.at);
             } else if is_refusal(entry.status) {
                 let steps = self.sessions.steps(session);
                 let got_it = |url| steps.iter().any(|step| step.url == url);
-                self.urls.refuse(path, hash, origin, got_it);
+                self.urls.refuse(path, hash, origin, entry.at, got_it);
             }
         }
         if !matches!(entry.status, 200 | 304) {
@@ -226,6 +252,10 @@ impl Observer {
             public: (whole && !entry.private).then_some(origin),
         };
         let (url, kind) = self.urls.note(path, hash, answer).ok_or(Ignored::Room)?;
+        if entry.private && query.is_none() {
+            // It may be new here, and public at a server that shares its model.
+            self.urls.bar(path, hash, entry.at);
+        }
         let is_often = self.sessions.step(session, url, kind).ok_or(Ignored::Reload)?;
         let cacheable = query.is_none() && !entry.private;
         // The most popular pages are suggested most, so only predictable visits count.
@@ -245,9 +275,10 @@ impl Observer {
         let Some((path, None)) = name_and_query(entry) else { return };
         let hash = self.hasher.text(path);
         if is_gone(entry.status) {
-            self.urls.bar(path, hash);
+            self.urls.bar(path, hash, entry.at);
         } else if is_refusal(entry.status) || matches!(entry.status, 301..=303 | 307 | 308) {
-            self.urls.refuse(path, hash, self.hasher.origin(&entry.client), |_| false);
+            let origin = self.hasher.origin(&entry.client);
+            self.urls.refuse(path, hash, origin, entry.at, |_| false);
         }
     }
 

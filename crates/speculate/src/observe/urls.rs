@@ -2,12 +2,14 @@
 
 use core::num::NonZeroU32;
 use core::time::Duration;
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 use lull_cc::{Bytes, Timestamp};
 
 use super::client::Origin;
 use super::decay::{Decay, SCALE};
+use super::evidence::Evidence;
 use super::limits::{Limits, MAX_PATH_BYTES, PLACE_BITS};
 use crate::encoding::{ReadError, Sink, Source};
 use crate::table::{Entry, Table, mix};
@@ -83,18 +85,16 @@ struct Url {
     weight: f32,
     bytes: u32,
     micros: u32,
-    /// A bit for each of 32 classes of origins that got it publicly.
-    origins: u32,
-    /// A bit for each of 16 classes that were refused since it was last barred.
-    refused: u16,
+    evidence: Evidence,
     generation: u8,
     kind: Kind,
 }
 
 impl Url {
-    /// Clients that got it before no longer count.
-    fn bar(&mut self) {
-        (self.origins, self.refused) = (0, 0);
+    /// Notes a server time in microseconds.
+    fn note_time(&mut self, micros: u32) {
+        let before = if self.micros == 0 { micros } else { self.micros };
+        self.micros = (before - before / 8).saturating_add(micros / 8).max(1);
     }
 }
 
@@ -113,9 +113,6 @@ impl Entry for Url {
 /// A URL is suggested only if this many distinct clients got it publicly: with fewer it may be personal, such
 /// as a link in a mail. An extension: the papers suggest everything in the log.
 pub const DISTINCT_CLIENTS: u32 = 5;
-
-/// Distinct clients whose rejection hides a URL.
-const REFUSED: u32 = 2;
 
 /// The bytes of a request beside its body: its own head and that of the answer. So every object has a cost.
 const OVERHEAD: u64 = 500;
@@ -136,6 +133,25 @@ pub struct Urls {
     decay: Decay,
     path_bytes: u64,
     most_path_bytes: u64,
+    /// What other models have not got yet; none if the model is not shared.
+    changed: Option<BTreeMap<UrlId, Requests>>,
+}
+
+/// Requests for a URL, not decayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Requests {
+    pub(crate) requests: u32,
+    pub(crate) visits: u32,
+}
+
+/// What another model reports of a URL.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct UrlChange {
+    pub(crate) path: Box<str>,
+    pub(crate) requests: Requests,
+    pub(crate) bytes: u32,
+    pub(crate) micros: u32,
+    pub(crate) evidence: Evidence,
 }
 
 /// The part of an answer that is evidence about the URL.
@@ -158,18 +174,13 @@ impl Urls {
             decay: Decay::new(limits.half_life),
             path_bytes: 0,
             most_path_bytes: limits.path_bytes.0,
+            changed: None,
         }
     }
 
     /// Notes an answer, and returns the number and the kind of its URL; none if there is no room.
     pub(super) fn note(&mut self, path: &str, hash: u64, answer: Answer) -> Option<(UrlId, Kind)> {
-        let (counts, scale) = self.decay.event(answer.at);
-        if scale {
-            self.table.entries_mut().for_each(|url| {
-                url.weight *= SCALE;
-                url.visits *= f64::from(SCALE);
-            });
-        }
+        let counts = self.event(answer.at);
         let place = match self.table.find(hash, |url| &*url.path == path) {
             Some(place) => place,
             None => self.enter(path, hash)?,
@@ -184,14 +195,80 @@ impl Urls {
                 if bytes >= url.bytes { bytes } else { url.bytes - (url.bytes - bytes) / 8 };
         }
         if let Some(took) = answer.took {
-            let micros = u32::try_from(took.as_micros()).unwrap_or(u32::MAX).max(1);
-            let before = if url.micros == 0 { micros } else { url.micros };
-            url.micros = (before - before / 8).saturating_add(micros / 8).max(1);
+            url.note_time(u32::try_from(took.as_micros()).unwrap_or(u32::MAX).max(1));
         }
         if let Some(origin) = answer.public {
-            url.origins |= 1 << (mix(origin.0 ^ url.hash) % 32);
+            url.evidence.got(mix(origin.0 ^ url.hash));
         }
-        Some((UrlId::new(url.generation, place), url.kind))
+        let (id, kind) = (UrlId::new(url.generation, place), url.kind);
+        self.change(id, Requests { requests: 1, visits: 0 });
+        Some((id, kind))
+    }
+
+    /// The weight of an event at a time, once the counts are prepared for it.
+    fn event(&mut self, at: Timestamp) -> f32 {
+        let (counts, scale) = self.decay.event(at);
+        if scale {
+            self.table.entries_mut().for_each(|url| {
+                url.weight *= SCALE;
+                url.visits *= f64::from(SCALE);
+            });
+        }
+        counts
+    }
+
+    /// Remembers that other models must get this.
+    fn change(&mut self, id: UrlId, more: Requests) {
+        if let Some(changed) = &mut self.changed {
+            let one = changed.entry(id).or_default();
+            one.requests = one.requests.saturating_add(more.requests);
+            one.visits = one.visits.saturating_add(more.visits);
+        }
+    }
+
+    /// From now on changes are remembered for other models.
+    pub(crate) fn share(&mut self) {
+        self.changed.get_or_insert_default();
+    }
+
+    /// Takes the change of a URL, whether or not there is one; none if the URL has made room.
+    pub(crate) fn take_change(&mut self, id: UrlId) -> Option<UrlChange> {
+        let requests = self.changed.as_mut()?.remove(&id).unwrap_or_default();
+        let Url { path, bytes, micros, evidence, .. } = self.get(id)?;
+        let path = path.clone();
+        Some(UrlChange { path, requests, bytes: *bytes, micros: *micros, evidence: *evidence })
+    }
+
+    /// A URL with changes that were not taken.
+    pub(crate) fn changed(&self) -> Option<UrlId> {
+        Some(*self.changed.as_ref()?.first_key_value()?.0)
+    }
+
+    /// Adds the change of another model, and returns the number of its URL; none if there is no room.
+    pub(super) fn merge(&mut self, change: &UrlChange, hash: u64, at: Timestamp) -> Option<UrlId> {
+        let counts = self.event(at);
+        let place = match self.table.find(hash, |url| url.path == change.path) {
+            Some(place) => place,
+            None => self.enter(&change.path, hash)?,
+        };
+        let url = self.table.get_mut(place);
+        url.weight = (url.weight + counts * change.requests.requests as f32).min(f32::MAX);
+        url.visits += f64::from(counts) * f64::from(change.requests.visits);
+        if change.requests.requests > 0 && change.bytes > 0 {
+            url.bytes = change.bytes;
+        }
+        if change.requests.requests > 0 && change.micros > 0 {
+            url.note_time(change.micros);
+        }
+        url.evidence.join(change.evidence);
+        Some(UrlId::new(url.generation, place))
+    }
+
+    /// The classes of a client that follows this URL to another one: by the text of the URL, so that models
+    /// with the same key use the same classes.
+    pub(crate) fn follower_class(&self, id: UrlId, origin: Origin) -> u16 {
+        let hash = self.get(id).map_or(0, |url| url.hash);
+        1 << (mix(origin.0.rotate_left(32) ^ hash) % 16)
     }
 
     /// Counts a visit, of the time of the latest answer.
@@ -199,13 +276,15 @@ impl Urls {
         let counts = self.decay.at(at);
         if self.get(id).is_some() {
             self.table.get_mut(id.place()).visits += f64::from(counts);
+            self.change(id, Requests { requests: 0, visits: 1 });
         }
     }
 
     /// The URL was private, or is gone: earlier clients do not count any more.
-    pub(super) fn bar(&mut self, path: &str, hash: u64) {
-        if let Some(place) = self.table.find(hash, |url| &*url.path == path) {
-            self.table.get_mut(place).bar();
+    pub(super) fn bar(&mut self, path: &str, hash: u64, now: Timestamp) {
+        if let Some(id) = self.find(path, hash) {
+            self.table.get_mut(id.place()).evidence.bar(now);
+            self.change(id, Requests::default());
         }
     }
 
@@ -216,14 +295,15 @@ impl Urls {
         path: &str,
         hash: u64,
         origin: Origin,
+        now: Timestamp,
         before: impl Fn(UrlId) -> bool,
     ) {
         let Some(id) = self.find(path, hash) else { return };
         let url = self.table.get_mut(id.place());
-        url.refused |= 1 << (mix(origin.0 ^ url.hash) % 16);
-        if url.refused.count_ones() >= REFUSED || before(id) {
-            url.bar();
+        if url.evidence.refuse(mix(origin.0 ^ url.hash)) || before(id) {
+            url.evidence.bar(now);
         }
+        self.change(id, Requests::default());
     }
 
     /// Makes an entry for a path. None if paths take all their room, and the path to be removed is not long
@@ -236,8 +316,7 @@ impl Urls {
             weight: 0.0,
             bytes: 0,
             micros: 0,
-            origins: 0,
-            refused: 0,
+            evidence: Evidence::default(),
             generation: 0,
             kind: Kind::of(path),
         };
@@ -295,7 +374,7 @@ impl Urls {
 
     /// How many distinct clients got it publicly: a lower bound, and 32 at most.
     pub fn clients(&self, id: UrlId) -> u32 {
-        self.get(id).map_or(0, |url| url.origins.count_ones())
+        self.get(id).map_or(0, |url| url.evidence.clients())
     }
 
     /// The length of its answers.
@@ -352,16 +431,13 @@ impl Urls {
     /// How many may be hinted.
     pub fn public(&self) -> usize {
         let urls = self.table.entries().iter();
-        urls.filter(|url| url.origins.count_ones() >= DISTINCT_CLIENTS).count()
+        urls.filter(|url| url.evidence.clients() >= DISTINCT_CLIENTS).count()
     }
 
     /// Restarts the counts that have not reached [`DISTINCT_CLIENTS`].
     pub(super) fn restart_counts(&mut self) {
         for url in self.table.entries_mut() {
-            url.refused = 0;
-            if url.origins.count_ones() < DISTINCT_CLIENTS {
-                url.origins = 0;
-            }
+            url.evidence.restart(DISTINCT_CLIENTS);
         }
     }
 
@@ -397,8 +473,7 @@ impl Urls {
             to.f32(url.weight)?;
             to.u32(url.bytes)?;
             to.u32(url.micros)?;
-            to.u32(url.origins)?;
-            to.u16(url.refused)?;
+            url.evidence.write(to)?;
             to.u8(url.generation)?;
         }
         Ok(())
@@ -431,8 +506,7 @@ impl Urls {
                 weight: from.weight()?,
                 bytes: from.u32()?,
                 micros: from.u32()?,
-                origins: from.u32()?,
-                refused: from.u16()?,
+                evidence: Evidence::read(from)?,
                 generation: from.u8()?,
                 kind: Kind::of(path),
             };
@@ -498,7 +572,7 @@ mod tests {
         }
         // Two clients may share a class, so it takes a few more than five.
         assert!((5..=12).contains(&first.unwrap()), "{first:?}");
-        urls.bar("/known", 2);
+        urls.bar("/known", 2, Timestamp::ZERO);
         let id = note(&mut urls, "/known", 2, Answer { public: None, ..answer(1, 10, 0) });
         assert!(!urls.is_public(id));
     }

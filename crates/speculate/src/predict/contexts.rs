@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use lull_cc::{Bytes, Timestamp};
 
 use crate::encoding::{AGED, ReadError, Sink, Source};
-use crate::observe::{Decay, Origin, SCALE, UrlId};
+use crate::observe::{Decay, SCALE, UrlId};
 use crate::table::{Entry, Table, grow_within, mix};
 
 /// URLs in a block: with these a block is one cache line of 64 bytes.
@@ -129,10 +129,29 @@ pub(super) struct Follower {
     pub(super) clients: u32,
 }
 
-/// The key of a context: the pages, the latest last. They are mixed one by one, so that their order and their
-/// number matter.
-pub(super) fn key(pages: &[UrlId]) -> u64 {
-    pages.iter().fold(0x9e37_79b9_7f4a_7c15, |key, page| mix(key ^ u64::from(page.raw())))
+/// The pages of a context, the latest last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Pages([Option<UrlId>; Pages::MOST]);
+
+impl Pages {
+    /// Pages of the longest context.
+    pub(crate) const MOST: usize = 4;
+
+    /// The first ones of these.
+    pub(crate) fn new(pages: impl Iterator<Item = UrlId>) -> Self {
+        let mut all = Pages([None; Pages::MOST]);
+        all.0.iter_mut().zip(pages).for_each(|(one, page)| *one = Some(page));
+        all
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = UrlId> {
+        self.0.iter().copied().flatten()
+    }
+
+    /// The key of the context. Pages are mixed one by one, so that their order and their number matter.
+    pub(super) fn key(&self) -> u64 {
+        self.iter().fold(0x9e37_79b9_7f4a_7c15, |key, page| mix(key ^ u64::from(page.raw())))
+    }
 }
 
 /// From this ratio on an added number is represented in an `f32` as well as possible.
@@ -188,13 +207,18 @@ impl Contexts {
 
     /// A context occurs.
     pub(super) fn occur(&mut self, key: u64, counts: f32) {
+        self.occur_times(key, f64::from(counts), 1);
+    }
+
+    /// A context occurred a number of times, with this weight together.
+    pub(super) fn occur_times(&mut self, key: u64, weight: f64, times: u16) {
         if let Some(number) = self.find(key) {
             let context = self.table.get_mut(number);
-            context.weight += f64::from(counts);
-            context.times = context.times.saturating_add(1);
+            context.weight += weight;
+            context.times = context.times.saturating_add(times);
             return;
         }
-        let context = Context { key, weight: f64::from(counts), first: NONE, blocks: 0, times: 1 };
+        let context = Context { key, weight, first: NONE, blocks: 0, times };
         if let (_, Some(evicted)) = self.table.insert(context) {
             self.release(evicted.first);
         }
@@ -205,10 +229,11 @@ impl Contexts {
     /// Contexts and their blocks are spread all over the memory. A processor waits for ten places about as
     /// long as for one, if it knows all of them before it needs the first. So each step of the search is
     /// taken for all contexts before the next step. The result is that of one context after the other.
-    pub(super) fn follow(&mut self, contexts: &[(u64, f32)], url: UrlId, origin: Origin) {
+    pub(super) fn follow(&mut self, contexts: &[(Pages, f32)], url: UrlId, class: u16) {
         let mut searches = core::mem::take(&mut self.searches);
         searches.clear();
-        searches.extend(contexts.iter().map(|&(key, counts)| {
+        searches.extend(contexts.iter().map(|&(pages, counts)| {
+            let key = pages.key();
             let number = self.table.prefetch(key);
             Search { key, counts, number, block: NONE, last: NONE, at: PER_BLOCK }
         }));
@@ -223,7 +248,7 @@ impl Contexts {
         }
         let given_up = self.given_up;
         for search in &searches {
-            self.end(search, url, origin, given_up == self.given_up);
+            self.end(search, url, class, given_up == self.given_up);
         }
         self.searches = searches;
     }
@@ -255,9 +280,8 @@ impl Contexts {
 
     /// Counts the URL where it was found, if all blocks still have the same owners. If the same context was
     /// counted before, it may have moved, and the search is repeated.
-    fn end(&mut self, search: &Search, url: UrlId, origin: Origin, is_as_found: bool) {
+    fn end(&mut self, search: &Search, url: UrlId, class: u16, is_as_found: bool) {
         let Search { key, counts, number, block, last, at } = *search;
-        let class = 1 << (mix(origin.0 ^ key) % 16);
         match self.blocks.get_mut(block as usize) {
             Some(here) if is_as_found && here.urls.get(at) == Some(&Some(url)) => {
                 here.weights[at] = added(here.weights[at], counts, &mut self.draws);
@@ -265,6 +289,14 @@ impl Contexts {
                 self.move_up(block, at, last);
             }
             _ => self.follow_one(number, key, (Some(url), counts, class)),
+        }
+    }
+
+    /// A URL followed a context for these classes of clients, with this weight together. Nothing happens if
+    /// the context is not known.
+    pub(super) fn follow_classes(&mut self, key: u64, url: UrlId, weight: f32, classes: u16) {
+        if let Some(number) = self.find(key) {
+            self.follow_one(number, key, (Some(url), weight, classes));
         }
     }
 

@@ -9,6 +9,7 @@
 //! `docs/predictor.md` |
 
 mod contexts;
+mod pending;
 mod ppm;
 mod top_n;
 
@@ -16,6 +17,8 @@ use lull_cc::{Bytes, Timestamp};
 
 use crate::observe::{Kind, Step, UrlId, Urls, Visit};
 
+pub(crate) use contexts::Pages;
+pub(crate) use pending::{ContextChange, FollowerChange};
 pub use ppm::{Backoff, Context, Counted, Explained, Explanation, Ppm, PpmParameters, Withheld};
 pub use top_n::TopN;
 

@@ -13,9 +13,10 @@
 
 use std::io::{self, Read, Write};
 
-use lull_cc::Bytes;
+use lull_cc::{Bytes, Timestamp};
 
-use super::contexts::{Contexts, Follower, key};
+use super::contexts::{Contexts, Follower, Pages};
+use super::pending::{ContextChange, Pending};
 use super::{Candidate, Predictor, Question, TopN, sort};
 use crate::encoding::{ReadError, Sink, Source};
 use crate::observe::{Kind, OFTEN, Step, UrlId, Urls, Visit};
@@ -35,7 +36,9 @@ pub struct Ppm {
     /// The latest pages of the client being learned, each with its place in the history.
     pages: Vec<(UrlId, usize)>,
     /// The contexts that a learned URL follows, each with its weight. Kept only to reuse its memory.
-    followed: Vec<(u64, f32)>,
+    followed: Vec<(Pages, f32)>,
+    /// What other models have not got yet; none if the model is not shared.
+    pending: Option<Pending>,
 }
 
 /// The followers of a context.
@@ -63,7 +66,43 @@ impl Ppm {
             top: TopN::new(parameters.half_life),
             pages: Vec::new(),
             followed: Vec::new(),
+            pending: None,
         }
+    }
+
+    /// From now on counts are remembered for other models.
+    pub(crate) fn share(&mut self) {
+        let followers = self.parameters.followers_per_context;
+        self.pending.get_or_insert_with(|| Pending::new(followers));
+    }
+
+    /// What other models have not got yet.
+    pub(crate) fn pending(&mut self) -> Option<&mut Pending> {
+        self.pending.as_mut()
+    }
+
+    /// Adds what another model counted of a context, at a time by which counts are decayed.
+    pub(crate) fn merge(&mut self, at: Timestamp, pages: Pages, change: &ContextChange<UrlId>) {
+        let counts = self.contexts.event(at);
+        let key = pages.key();
+        let times = u16::try_from(change.times).unwrap_or(u16::MAX);
+        self.contexts.occur_times(key, f64::from(counts) * f64::from(change.times), times);
+        for one in &change.followers {
+            let weight = (counts * one.weight).min(f32::MAX);
+            self.contexts.follow_classes(key, one.url, weight, one.classes);
+        }
+    }
+
+    /// Adds visits that another model counted, and their URLs to the popular ones.
+    pub(crate) fn merge_visits(
+        &mut self,
+        at: Timestamp,
+        visits: (u32, u32),
+        visited: impl Iterator<Item = UrlId>,
+        urls: &Urls,
+    ) {
+        self.top.add_pages(at, visits);
+        visited.for_each(|url| self.top.add_popular(at, url, urls));
     }
 
     pub(crate) fn write<W: Write>(&self, to: &mut Sink<W>) -> io::Result<()> {
@@ -81,6 +120,7 @@ impl Ppm {
             top: TopN::read(parameters.half_life, from)?,
             pages: Vec::new(),
             followed: Vec::new(),
+            pending: None,
         })
     }
 
@@ -105,7 +145,7 @@ impl Ppm {
     }
 
     /// Notes that `url`, the last step, follows the contexts whose windows contain it.
-    fn follow(&mut self, visit: &Visit, history: &[Step], counts: f32) {
+    fn follow(&mut self, visit: &Visit, history: &[Step], urls: &Urls, counts: f32) {
         let window = self.parameters.window as usize;
         let last = history.len() - 1;
         // Pages before the step. The page that contains it ends the papers' window.
@@ -135,7 +175,15 @@ impl Ppm {
             }
             counts *= self.parameters.fade;
         }
-        self.contexts.follow(&self.followed, visit.url, visit.origin);
+        let class = urls.follower_class(visit.url, visit.origin);
+        self.contexts.follow(&self.followed, visit.url, class);
+        if let Some(pending) = &mut self.pending {
+            // In events of now.
+            let event = self.contexts.now(visit.at);
+            for (pages, weight) in &self.followed {
+                pending.follow(*pages, visit.url, weight / event, class);
+            }
+        }
     }
 
     /// The weight of the context of the last `order` pages, as far as it is evidence, and its followers. None
@@ -149,7 +197,8 @@ impl Ppm {
         order: usize,
     ) -> Option<(f64, u16, impl Iterator<Item = Follower>)> {
         let pages = &question.pages[question.pages.len().checked_sub(order)?..];
-        let (weight, times, followers) = self.contexts.followers(key(pages))?;
+        let key = Pages::new(pages.iter().copied()).key();
+        let (weight, times, followers) = self.contexts.followers(key)?;
         let own = if question.learned { f64::from(self.contexts.now(question.at)) } else { 0.0 };
         let times = times.saturating_sub(u16::from(question.learned));
         (weight > own && times > 0).then_some((weight - own, times, followers))
@@ -253,13 +302,9 @@ impl Ppm {
     }
 }
 
-/// The key of a context from pages with their places.
-fn context(pages: &[(UrlId, usize)]) -> u64 {
-    let mut urls = [pages[0].0; 4];
-    for (url, page) in urls.iter_mut().zip(pages) {
-        *url = page.0;
-    }
-    key(&urls[..pages.len()])
+/// A context from pages with their places.
+fn context(pages: &[(UrlId, usize)]) -> Pages {
+    Pages::new(pages.iter().map(|page| page.0))
 }
 
 impl Predictor for Ppm {
@@ -271,12 +316,19 @@ impl Predictor for Ppm {
         self.pages.extend(pages.take(needed).map(|(at, step)| (step.url, at)));
         self.pages.reverse();
         if visit.cacheable {
-            self.follow(visit, history, counts);
+            self.follow(visit, history, urls, counts);
         }
         if visit.kind == Kind::Page {
             for order in 1..=self.parameters.order.min(self.pages.len()) {
-                self.contexts.occur(context(&self.pages[self.pages.len() - order..]), counts);
+                let pages = context(&self.pages[self.pages.len() - order..]);
+                self.contexts.occur(pages.key(), counts);
+                if let Some(pending) = &mut self.pending {
+                    pending.occur(pages);
+                }
             }
+        }
+        if let Some(pending) = &mut self.pending {
+            pending.note_visit(visit, history);
         }
         if let Backoff::Blend { .. } = self.parameters.backoff {
             self.top.train(visit, history, urls);
@@ -299,7 +351,9 @@ impl Predictor for Ppm {
 
     fn resident(&self) -> Bytes {
         let pages = self.pages.capacity() * size_of::<(UrlId, usize)>();
-        let followed = self.followed.capacity() * size_of::<(u64, f32)>();
-        Bytes(self.contexts.resident().0 + self.top.resident().0 + (pages + followed) as u64)
+        let followed = self.followed.capacity() * size_of::<(Pages, f32)>();
+        let pending = self.pending.as_ref().map_or(0, Pending::resident);
+        let own = (pages + followed + pending) as u64;
+        Bytes(self.contexts.resident().0 + self.top.resident().0 + own)
     }
 }

@@ -107,51 +107,10 @@ impl TopN {
 
 impl Predictor for TopN {
     fn train(&mut self, visit: &Visit, history: &[Step], urls: &Urls) {
-        let (counts, scale) = self.decay.event(visit.at);
-        if scale {
-            self.pages *= f64::from(SCALE);
-            self.behind *= f64::from(SCALE);
-            let top = self.top_pages.iter_mut().chain(&mut self.top_parts);
-            top.for_each(|(_, weight)| *weight *= SCALE);
+        self.add_pages(visit.at, counted_pages(visit, history));
+        if visit.cacheable && !visit.is_often {
+            self.add_popular(visit.at, visit.url, urls);
         }
-        if visit.is_often {
-            return;
-        }
-        if visit.kind == Kind::Page {
-            self.pages += f64::from(counts);
-            if history.last().is_some_and(|step| step.page > 1) {
-                self.behind += f64::from(counts);
-            }
-        }
-        // A URL that may not be suggested takes no place.
-        if !visit.cacheable || !urls.is_public(visit.url) {
-            return;
-        }
-        // In the same scale as the pages, so that it stays right without further visits. A date long ago
-        // increases the present popularity, which must not become infinite and so stay for ever.
-        let weight = (urls.popularity(visit.url, visit.at) * counts).min(f32::MAX);
-        let (top, most) = match visit.kind {
-            Kind::Page => (&mut self.top_pages, PAGES),
-            Kind::Embedded => (&mut self.top_parts, PARTS),
-        };
-        let at = match top.iter().position(|(url, _)| *url == visit.url) {
-            Some(at) => at,
-            None if top.len() < most => {
-                top.push((visit.url, weight));
-                top.len() - 1
-            }
-            None => {
-                let last = top.len() - 1;
-                if weight <= top[last].1 {
-                    return;
-                }
-                last
-            }
-        };
-        top[at] = (visit.url, weight);
-        // A visited URL moves up to its place, so that the last is always the lowest.
-        let place = top[..at].partition_point(|(_, other)| *other >= weight);
-        top[place..=at].rotate_right(1);
     }
 
     fn rank(&self, question: &Question<'_>, urls: &Urls, ranked: &mut Vec<Candidate>) {
@@ -167,6 +126,62 @@ impl Predictor for TopN {
     fn resident(&self) -> Bytes {
         let places = self.top_pages.capacity() + self.top_parts.capacity();
         Bytes((places * size_of::<(UrlId, f32)>()) as u64)
+    }
+}
+
+/// The visits of pages that a visit counts for, and those of them that were not the first of a session.
+pub(super) fn counted_pages(visit: &Visit, history: &[Step]) -> (u32, u32) {
+    let is_counted = visit.kind == Kind::Page && !visit.is_often;
+    let is_behind = is_counted && history.last().is_some_and(|step| step.page > 1);
+    (u32::from(is_counted), u32::from(is_behind))
+}
+
+impl TopN {
+    /// Counts visits of pages, and those of them that were not the first of a session.
+    pub(super) fn add_pages(&mut self, at: Timestamp, (pages, behind): (u32, u32)) {
+        let (counts, scale) = self.decay.event(at);
+        if scale {
+            self.pages *= f64::from(SCALE);
+            self.behind *= f64::from(SCALE);
+            let top = self.top_pages.iter_mut().chain(&mut self.top_parts);
+            top.for_each(|(_, weight)| *weight *= SCALE);
+        }
+        self.pages += f64::from(counts) * f64::from(pages);
+        self.behind += f64::from(counts) * f64::from(behind);
+    }
+
+    /// Moves a visited URL to its place among the popular ones.
+    pub(super) fn add_popular(&mut self, at: Timestamp, url: UrlId, urls: &Urls) {
+        // A URL that may not be suggested takes no place.
+        if !urls.is_public(url) {
+            return;
+        }
+        let counts = self.decay.at(at);
+        // In the same scale as the pages, so that it stays right without further visits. A date long ago
+        // increases the present popularity, which must not become infinite and so stay for ever.
+        let weight = (urls.popularity(url, at) * counts).min(f32::MAX);
+        let (top, most) = match urls.kind(url) {
+            Kind::Page => (&mut self.top_pages, PAGES),
+            Kind::Embedded => (&mut self.top_parts, PARTS),
+        };
+        let at = match top.iter().position(|(other, _)| *other == url) {
+            Some(at) => at,
+            None if top.len() < most => {
+                top.push((url, weight));
+                top.len() - 1
+            }
+            None => {
+                let last = top.len() - 1;
+                if weight <= top[last].1 {
+                    return;
+                }
+                last
+            }
+        };
+        top[at] = (url, weight);
+        // A visited URL moves up to its place, so that the last is always the lowest.
+        let place = top[..at].partition_point(|(_, other)| *other >= weight);
+        top[place..=at].rotate_right(1);
     }
 }
 
