@@ -82,6 +82,7 @@ pub(super) struct Limit {
     binds: bool,
     queued: f64,
     draw: u64,
+    target: f64,
 }
 
 impl Limit {
@@ -101,7 +102,13 @@ impl Limit {
             binds: false,
             queued: 0.0,
             draw: 0,
+            target: TARGET,
         }
+    }
+
+    /// This many schedulers send prefetches to the same server: each may cause its part of the harm.
+    pub(super) fn set_sharers(&mut self, sharers: usize) {
+        self.target = TARGET / sharers.max(1) as f64;
     }
 
     #[cfg(test)]
@@ -200,7 +207,7 @@ impl Limit {
         let Some(Estimate { excess, error }) = self.harm.estimate() else { return };
         let behind = 1.0 / (1.0 - self.queued).max(0.1);
         let (excess, error) = (excess * behind, error * behind);
-        if self.has_neighbour() || (excess - TARGET > CERTAIN * error) {
+        if self.has_neighbour() || (excess - self.target > CERTAIN * error) {
             let whole = libm::floor(self.value).max(1.0);
             self.value = (self.value * DECREASE).min(whole).max(MIN_LIMIT);
             self.harm.fade(FADE);
@@ -221,7 +228,7 @@ impl Limit {
         let capacity = known as f64;
         // Above the capacity a prefetch is left to its end while demand waits.
         let doubt = if next <= capacity { 0.5 } else { 2.0 };
-        if excess + doubt * error < TARGET {
+        if excess + doubt * error < self.target {
             self.value = next.min(capacity + 0.95).min(self.most);
         }
     }

@@ -209,6 +209,12 @@ impl Scheduler {
         }
     }
 
+    /// This many schedulers send prefetches to the same server. Each of them may slow demand down by its part
+    /// of what one alone may.
+    pub fn set_sharers(&mut self, sharers: usize) {
+        self.limit.set_sharers(sharers);
+    }
+
     /// A request of demand goes to the upstream. Requests of one `class`, such as a hash of the URL, have
     /// similar times.
     pub fn handle_demand(&mut self, now: Timestamp, id: Id, class: u8) {
