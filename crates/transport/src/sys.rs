@@ -70,3 +70,16 @@ pub(crate) fn set_max_pacing_rate(socket: BorrowedFd<'_>, rate: u64) -> io::Resu
         )
     })
 }
+
+/// `malloc_trim`.
+#[cfg(target_env = "gnu")]
+pub(crate) fn release_free_memory() {
+    // SAFETY: the call has no preconditions; it locks the allocator's arenas itself.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Other allocators return free memory by themselves.
+#[cfg(not(target_env = "gnu"))]
+pub(crate) fn release_free_memory() {}

@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use http::Response;
@@ -98,6 +99,7 @@ where
         {
             let mut io = parts.io.into_inner();
             io.unread(parts.read_buf);
+            self.thread.parked.fetch_add(1, Ordering::Relaxed);
             self.state = State::Parked(Box::new((io, parts.service)));
         }
     }

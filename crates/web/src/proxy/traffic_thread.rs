@@ -1,7 +1,7 @@
 //! State of a thread that carries traffic: its pool and counters, and what all threads share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 use hyper::server::conn::{http1, http2};
@@ -44,6 +44,8 @@ pub(crate) struct TrafficThread {
     pub(crate) switch: Arc<Switch>,
     pub(super) is_draining: AtomicBool,
     pub(super) drain: Notify,
+    /// Connections that have become idle since free memory was returned to the system.
+    pub(super) parked: AtomicU32,
     pub(super) http1: http1::Builder,
     pub(super) http2: http2::Builder<Tasks>,
 }
@@ -99,6 +101,7 @@ impl TrafficThread {
             switch: Arc::clone(&common.switch),
             is_draining: AtomicBool::new(false),
             drain: Notify::new(),
+            parked: AtomicU32::new(0),
             http1,
             http2,
         })

@@ -45,6 +45,10 @@ const TCP_KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const TCP_KEEPALIVE_PROBES: u32 = 4;
 
+/// Free memory is returned to the system after so many connections have become idle, and not more often.
+const RELEASE_AFTER: u32 = 256;
+const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
+
 /// The interval of checks while draining.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -61,6 +65,7 @@ impl TrafficThread {
                 .upstream_idle
                 .clamp(Duration::from_millis(100), Duration::from_secs(1)),
         );
+        let mut released = Instant::now();
         let mut is_draining = false;
         loop {
             tokio::select! {
@@ -70,6 +75,12 @@ impl TrafficThread {
                 _ = sweep.tick() => {
                     let now = Instant::now();
                     self.serving.get().upstreams.iter().for_each(|upstream| upstream.sweep(now));
+                    let is_due = now.duration_since(released) >= RELEASE_INTERVAL;
+                    if is_due && self.parked.load(Ordering::Relaxed) >= RELEASE_AFTER {
+                        released = now;
+                        self.parked.store(0, Ordering::Relaxed);
+                        lull_transport::release_free_memory();
+                    }
                 }
                 changed = phase.changed() => match *phase.borrow_and_update() {
                     Phase::Running if changed.is_ok() => {}
