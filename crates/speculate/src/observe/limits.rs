@@ -15,7 +15,7 @@ pub(crate) const MAX_PATH_BYTES: usize = 1024;
 /// Limits of an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// URLs: 56 bytes each, up to 22 for the index, and the path; under 2^24.
+    /// URLs: 64 bytes each, up to 22 for the index, and the path; under 2^24.
     pub urls: usize,
     /// The paths of all URLs together, at least the length of the longest, 1 KiB.
     pub path_bytes: Bytes,
