@@ -181,7 +181,7 @@ pub(crate) fn random_key() -> anyhow::Result<[u8; 16]> {
 }
 
 /// The key in a file that only its owner may read; it is made if it does not exist.
-fn key_of(path: &Path) -> anyhow::Result<[u8; 16]> {
+pub(crate) fn key_of(path: &Path) -> anyhow::Result<[u8; 16]> {
     let shown = path.display();
     let key = random_key()?;
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);

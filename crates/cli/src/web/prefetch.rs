@@ -13,7 +13,7 @@ use lull_cli::arguments::{seconds, token};
 use lull_speculate::budget::Parameters;
 use lull_web::nps::{
     Access, ByteCaps, KEPT_TIMES, MinBenefit, MonitorSettings, Nps, Save, ServiceWorker, Settings,
-    site_name,
+    ShareSettings, site_name,
 };
 use lull_web::policy::{self, Harmless, OwnersRules, Pattern, Policy};
 use lull_web::proxy::Listen;
@@ -121,6 +121,35 @@ pub(super) struct PrefetchArgs {
     /// may be public]
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     token_file: Option<PathBuf>,
+    /// Share the model, barred URLs, the budget and the held-back group with other proxies of the site, through
+    /// these NATS servers with JetStream: nats://[USER:PASSWORD@]HOST:PORT, or tls:// with TLS, separated by commas. All proxies
+    /// need the same file for --model-key
+    #[arg(
+        long,
+        value_name = "URL",
+        conflicts_with = "plain",
+        requires = "model_key",
+        value_delimiter = ','
+    )]
+    #[arg(value_parser = nats_server)]
+    share: Vec<String>,
+}
+
+/// The address of a NATS server.
+fn nats_server(text: &str) -> Result<String, &'static str> {
+    let rest = text.strip_prefix("nats://").or_else(|| text.strip_prefix("tls://"));
+    let is_address = rest.is_some_and(|rest| rest.parse::<http::uri::Authority>().is_ok());
+    if is_address {
+        Ok(text.to_owned())
+    } else {
+        Err("write nats://HOST:PORT or tls://HOST:PORT, several separated by commas")
+    }
+}
+
+/// The name of a site in subjects of NATS.
+fn share_name(hosts: &[HeaderValue]) -> String {
+    let name = hosts.first().and_then(|host| host.to_str().ok()).unwrap_or("site");
+    name.chars().map(|one| if one.is_ascii_alphanumeric() { one } else { '-' }).collect()
 }
 
 /// A share, of 10,000.
@@ -229,11 +258,27 @@ impl PrefetchArgs {
         Ok(())
     }
 
-    fn make(&self, settings: Settings) -> anyhow::Result<Option<Nps>> {
+    /// How this proxy shares with others of the site.
+    ///
+    /// # Errors
+    /// If the key cannot be read.
+    fn share(&self, hosts: &[HeaderValue]) -> anyhow::Result<Option<ShareSettings>> {
+        let Some(key) = self.model_key.as_deref().filter(|_| !self.share.is_empty()) else {
+            return Ok(None);
+        };
+        Ok(Some(ShareSettings {
+            servers: self.share.clone(),
+            name: share_name(hosts),
+            key: predict::key_of(key)?,
+        }))
+    }
+
+    fn make(&self, mut settings: Settings) -> anyhow::Result<Option<Nps>> {
         self.check_options()?;
         if self.plain {
             return Ok(None);
         }
+        settings.share = self.share(&settings.hosts)?;
         let names = settings.rules.urls.clone();
         let sites: Vec<String> = settings
             .hosts
@@ -296,6 +341,7 @@ impl PrefetchArgs {
             shadow: self.shadow,
             off_file: self.off_file.clone(),
             access: access(self.token_file.as_deref())?,
+            share: None,
         })
     }
 }
@@ -386,6 +432,29 @@ mod tests {
         fs::write(&path, "0123456789abcdef").unwrap();
         let token = of("--token-file", path.to_str().unwrap()).access;
         assert!(matches!(token, Access::Token(token) if token == "0123456789abcdef"));
+    }
+
+    #[test]
+    fn proxies_that_share_need_a_server_and_a_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("key");
+        let parsed = |arguments: &[&str]| {
+            let both = [arguments, &["--model-key", key.to_str().unwrap()]].concat();
+            crate::web::tests::parsed(&both).map(|args| args.site.prefetching)
+        };
+        let args = parsed(&["--share", "nats://a:4222,tls://user:pass@b:4222"]).unwrap();
+        let hosts = [HeaderValue::from_static("www.example.org:8443")];
+        let found = args.share(&hosts).unwrap().unwrap();
+        assert_eq!(found.servers, ["nats://a:4222", "tls://user:pass@b:4222"]);
+        assert_eq!(
+            (found.name.as_str(), fs::read(&key).unwrap()),
+            ("www-example-org-8443", found.key.into())
+        );
+        assert_eq!(share_name(&[]), "site");
+        assert_eq!(parsed(&[]).unwrap().share(&hosts).unwrap(), None);
+        assert!(parsed(&["--share", "http://a:4222"]).is_err());
+        assert!(parsed(&["--share", "nats://"]).is_err());
+        assert!(crate::web::tests::parsed(&["--share", "nats://a:4222"]).is_err(), "no key");
     }
 
     #[test]

@@ -18,7 +18,7 @@ mkfifo input
 until "$LULL" origin ticket origin paris --address 127.0.0.1:7070 >ticket; do sleep 0.1; done
 until "$LULL" replica join - replica <ticket; do sleep 0.1; done
 "$LULL" replica run replica --http 127.0.0.1:7072 &
-"$LULL" web --upstream http://127.0.0.1:7070 --listen 127.0.0.1:7073 --token-file token &
+"$LULL" web --upstream http://127.0.0.1:7070 --listen 127.0.0.1:7073 --token-file token --model-key key --share nats://127.0.0.1:7075 &
 "$LULL" exec --quiet --name job --cc lull -- python3 -c "$TRANSFERS" <input &
 exec 3>input
 "$LULL" exporter --listen 127.0.0.1:7074 &

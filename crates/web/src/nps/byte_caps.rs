@@ -104,6 +104,11 @@ impl Visitors {
 #[derive(Debug)]
 struct State {
     all: Spent,
+    /// Bytes of other proxies of the site in their day, how many proxies these are, and the bytes of this one
+    /// when they said so.
+    elsewhere: u64,
+    others: u64,
+    own_then: u64,
     visitors: Visitors,
     /// The latest of each set first.
     copies: Box<[[Copied; WAYS]]>,
@@ -122,6 +127,9 @@ impl Caps {
         let none = Spent { since: Timestamp::ZERO, bytes: 0 };
         let state = State {
             all: none,
+            elsewhere: 0,
+            others: 0,
+            own_then: 0,
             visitors: Visitors::new(),
             // Zeros, which take no memory before they are used.
             copies: vec![[Copied::default(); WAYS]; COPIES].into(),
@@ -129,11 +137,26 @@ impl Caps {
         Caps { caps, key: RandomState::new(), state: Mutex::new(state) }
     }
 
+    /// The bytes of all clients in this day.
+    pub(super) fn spent(&self, now: Timestamp) -> u64 {
+        lock(&self.state).all.add(now, 0)
+    }
+
+    /// Takes note of the bytes that other proxies of the site have spent, and of their number.
+    pub(super) fn spent_elsewhere(&self, bytes: u64, others: u64, now: Timestamp) {
+        let mut state = lock(&self.state);
+        let own = state.all.add(now, 0);
+        (state.elsewhere, state.others, state.own_then) = (bytes, others, own);
+    }
+
     /// Counts bytes that were sent ahead; returns whether more are permitted. Without bytes it only returns
     /// that.
     pub(super) fn spend(&self, client: Client, now: Timestamp, bytes: u64) -> bool {
         let mut state = lock(&self.state);
-        let all = state.all.add(now, bytes);
+        let own = state.all.add(now, bytes);
+        // Others are assumed to continue as this one does until they say more.
+        let since = own.saturating_sub(state.own_then).saturating_mul(state.others);
+        let all = own.saturating_add(state.elsewhere).saturating_add(since);
         let own = state.visitors.add(client, now, bytes);
         own < self.caps.visitor.0 && self.caps.daily.is_none_or(|daily| all < daily.0)
     }

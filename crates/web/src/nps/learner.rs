@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use http::header::USER_AGENT;
 use http::{HeaderMap, StatusCode, request};
-use lull_speculate::model::Model;
+use lull_speculate::model::{Model, Sender};
 use tokio::sync::oneshot;
 
 use super::clock::wall;
@@ -90,6 +90,10 @@ pub(super) enum Message {
     Shown(Visited),
     Ask(Ask, oneshot::Sender<Ranked>),
     Popular(Vec<String>, oneshot::Sender<Vec<String>>),
+    /// What other proxies have not got yet, with its number.
+    TakeDelta(oneshot::Sender<Option<(u64, Vec<u8>)>>),
+    /// A numbered delta of another proxy.
+    Merge(Sender, u64, Vec<u8>),
     End,
 }
 
@@ -106,7 +110,8 @@ impl Message {
                     ask.page.len() + had.sum::<usize>()
                 }
                 Message::Popular(except, _) => except.iter().map(String::len).sum(),
-                Message::End => 0,
+                Message::Merge(_, _, bytes) => bytes.len(),
+                Message::TakeDelta(_) | Message::End => 0,
             }
     }
 }
@@ -236,6 +241,20 @@ impl Learner {
             return Vec::new();
         }
         answer.await.unwrap_or_default()
+    }
+
+    /// What other proxies have not got yet, with its number; none if there is nothing, or the queue is full.
+    pub(super) async fn take_delta(&self) -> Option<(u64, Vec<u8>)> {
+        let (to, answer) = oneshot::channel();
+        if self.is_reading() || !self.hand(Message::TakeDelta(to)) {
+            return None;
+        }
+        answer.await.ok().flatten()
+    }
+
+    /// Hands a delta of another proxy over; false if the queue is full.
+    pub(super) fn merge(&self, sender: Sender, number: u64, delta: &[u8]) -> bool {
+        self.hand(Message::Merge(sender, number, delta.to_vec()))
     }
 
     /// Ends the thread, after the waiting messages. A thread that is still reading logs stops.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use lull_cc::Bytes;
 use lull_speculate::log::Entry;
-use lull_speculate::model::Model;
+use lull_speculate::model::{Delta, Model, Sender};
 use lull_speculate::observe::{ClientId, Kind as UrlKind, UrlId, Visit};
 use lull_speculate::predict::Question;
 
@@ -55,6 +55,10 @@ pub(super) fn run(start: LearnerStart, shared: &Arc<Shared>) {
     let Some((model, inbox, save)) = start.model(|event| shared.notices.report(event)) else {
         return;
     };
+    let mut model = model;
+    if let Some(sharing) = &shared.sharing {
+        model.share(sharing.sender());
+    }
     let worker = Worker {
         inbox,
         model,
@@ -95,6 +99,11 @@ impl Worker {
                 Ok(Message::Popular(except, to)) => {
                     let _ = to.send(self.popular(shared, &except));
                 }
+                Ok(Message::TakeDelta(to)) => {
+                    let delta = self.model.take_delta(timestamp(wall()));
+                    let _ = to.send(delta.map(|(number, delta)| (number, delta.encode())));
+                }
+                Ok(Message::Merge(sender, number, bytes)) => self.merge(sender, number, &bytes),
                 Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -115,6 +124,14 @@ impl Worker {
             bytes
         };
         self.saved.keep_or_end(is_end, self.changes, written, shared.notices.reporter());
+    }
+
+    /// Adds what another proxy has learned. A delta of a later version is not used.
+    fn merge(&mut self, sender: Sender, number: u64, bytes: &[u8]) {
+        if let Ok(delta) = Delta::decode(bytes) {
+            self.model.resume(timestamp(wall()));
+            self.changes += u64::from(self.model.merge(sender, number, &delta));
+        }
     }
 
     fn learn(&mut self, shared: &Shared, visited: &Visited) -> Option<Visit> {

@@ -55,8 +55,10 @@ mod saved_state;
 mod select_hints;
 mod service_worker;
 mod settings;
+mod share_link;
 mod shared;
 mod shared_cache;
+mod sharing;
 mod site_knowledge;
 mod site_names;
 mod site_rules;
@@ -94,6 +96,7 @@ use requester::Clients;
 use saved_state::SavedState;
 use service_worker::Workers;
 use shared::Shared;
+use sharing::Sharing;
 use site_knowledge::SiteKnowledge;
 use site_names::SiteNames;
 use site_rules::SiteRules;
@@ -105,7 +108,7 @@ pub use byte_caps::ByteCaps;
 pub use learner::Learn;
 pub use monitor::KEPT_TIMES;
 pub use persistence::Save;
-pub use settings::{MinBenefit, MonitorSettings, ServiceWorker, Settings};
+pub use settings::{MinBenefit, MonitorSettings, ServiceWorker, Settings, ShareSettings};
 pub use site_names::{NoName, site_name};
 
 /// Prefetching for the site behind a proxy.
@@ -142,17 +145,20 @@ impl Nps {
             comparison: Arc::new(PageComparison::new(&settings.rules.harmless)),
             stubs: RedirectStubs::default(),
         };
+        let sharing = settings.share.clone().and_then(Sharing::new).map(Arc::new);
+        let clients = Clients::new(&settings, sharing.clone());
         let shared = Shared {
             knowledge,
-            visitors: Visitors::new(Clients::new(&settings), Caps::new(settings.caps)),
+            visitors: Visitors::new(clients, Caps::new(settings.caps)),
             upstream: UpstreamState::new(Monitor::new(settings.monitor.clone())),
             workers: Workers::new(settings.service_worker),
-            rules: Arc::new(SiteRules::new(settings)),
+            rules: Arc::new(SiteRules::new(settings, sharing.as_deref())),
             notices: Arc::new(Notices::default()),
             counts: Counts::default(),
             names: SiteNames::default(),
             history: History::default(),
             saved: SavedState::default(),
+            sharing,
             is_public: AtomicBool::new(false),
         };
         Nps {
@@ -241,6 +247,7 @@ async fn beside_traffic(shared: &Shared, fetcher: Fetcher) {
         () = kill_switch::watch(rules.settings.off_file.as_ref(), |is_off| rules.set_off(is_off)) => {}
         () = saved.save_every_minute(rules, &upstream.monitor, notices) => {}
         () = history::keep(history, rules, counts, upstream) => {}
+        () = share_link::run(shared) => {}
     }
 }
 

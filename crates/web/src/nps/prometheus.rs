@@ -5,6 +5,7 @@ use lull_metrics::{Histogram, Labels, Metrics, labels};
 use super::counts::Counts;
 use super::navigations::Seen;
 use super::shared::Shared;
+use super::sharing::SharingFigures;
 use super::times::Counted;
 use crate::proxy::{Failure, ServerState, Totals, UpstreamScheduler};
 
@@ -25,9 +26,27 @@ pub(super) fn prometheus(shared: &Shared) -> String {
         of_the_proxy(&totals, &mut metrics);
     }
     servers(&upstream.servers(), &mut metrics);
+    if let Some(sharing) = &shared.sharing {
+        shared_with(&sharing.figures(), &mut metrics);
+    }
     state(shared, &mut metrics);
     histograms(counts, &with, &without, &mut metrics);
     metrics.text()
+}
+
+fn shared_with(figures: &SharingFigures, to: &mut Metrics) {
+    let is_connected = u64::from(figures.is_connected);
+    to.gauge(
+        "share_connected",
+        "1 if other proxies of the site can be reached.",
+        is_connected as f64,
+    );
+    to.gauge("share_proxies", "Other proxies of the site that run.", figures.proxies as f64);
+    to.counters(
+        "share_messages",
+        "Messages to and from other proxies of the site.",
+        by("direction", [("sent", figures.sent), ("received", figures.merged)]),
+    );
 }
 
 /// A histogram of times, in seconds.

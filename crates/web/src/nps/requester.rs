@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderValue, request};
@@ -9,6 +10,7 @@ use http::{HeaderMap, HeaderValue, request};
 use super::notices::Notices;
 use super::settings::Settings;
 use super::shared_cache;
+use super::sharing::Sharing;
 use crate::policy::{Client, fields};
 use crate::proxy::Connection;
 
@@ -34,15 +36,18 @@ pub(super) struct Clients {
     held_back: u16,
     /// Whether the shared cache in front is known to pass prefetches on.
     is_cache_known: bool,
+    /// Several proxies have the same visitors in the control group.
+    sharing: Option<Arc<Sharing>>,
 }
 
 impl Clients {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings, sharing: Option<Arc<Sharing>>) -> Self {
         Clients {
             key: RandomState::new(),
             forwarded_before: settings.trust_forwarded.then_some(settings.forwarded_before),
             held_back: settings.held_back,
             is_cache_known: settings.behind_cdn,
+            sharing,
         }
     }
 
@@ -89,10 +94,19 @@ impl Requester {
         said.map_or_else(|| self.is_held_back(headers, clients), |said| said != 0)
     }
 
-    /// Whether this visitor gets no hints. The answer is the same while the proxy runs.
+    /// Whether this visitor gets no hints. The answer is the same while the proxy runs, and at all proxies that
+    /// share a model.
     fn is_held_back(&self, headers: &HeaderMap, clients: &Clients) -> bool {
-        let agent = headers.get(USER_AGENT).map(HeaderValue::as_bytes);
-        let draw = clients.key.hash_one((self.client, agent, "held back"));
+        if clients.held_back == 0 {
+            return false;
+        }
+        let draw = match &clients.sharing {
+            Some(sharing) => sharing.draw(&network(self.address), headers),
+            None => {
+                let agent = headers.get(USER_AGENT).map(HeaderValue::as_bytes);
+                clients.key.hash_one((self.client, agent, "held back"))
+            }
+        };
         draw % 10_000 < u64::from(clients.held_back)
     }
 
@@ -104,6 +118,14 @@ impl Requester {
 
     pub(super) fn scheme(&self) -> &'static str {
         if self.secure { "https" } else { "http" }
+    }
+}
+
+/// The part of an address that identifies a client.
+fn network(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets()[..8].to_vec(),
     }
 }
 

@@ -49,6 +49,26 @@ pub struct Settings {
     pub off_file: Option<PathBuf>,
     /// Who may read the dashboard.
     pub access: Access,
+    /// How proxies of the site share what they learn, if there are several.
+    pub share: Option<ShareSettings>,
+}
+
+/// How several proxies of a site share what they learn.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ShareSettings {
+    /// The addresses of the NATS servers, such as `nats://nats.example.org:4222`.
+    pub servers: Vec<String>,
+    /// The name of the site in subjects and streams: letters, digits and `-`.
+    pub name: String,
+    /// The key of the model, which all proxies of the site have.
+    pub key: [u8; 16],
+}
+
+impl std::fmt::Debug for ShareSettings {
+    /// Without the key, and without passwords in addresses.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShareSettings").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// The minimum value of a prefetch: the average seconds of waiting that it saves per megabyte.

@@ -13,6 +13,7 @@ use super::notices::Notices;
 use super::requester::Requester;
 use super::saved_state::SavedState;
 use super::service_worker::Workers;
+use super::sharing::Sharing;
 use super::site_knowledge::SiteKnowledge;
 use super::site_names::SiteNames;
 use super::site_rules::SiteRules;
@@ -33,6 +34,8 @@ pub(super) struct Shared {
     pub(super) names: SiteNames,
     pub(super) history: History,
     pub(super) saved: SavedState,
+    /// Several proxies of the site; none if this is the only one.
+    pub(super) sharing: Option<Arc<Sharing>>,
     /// Whether the proxy listens on a public address.
     pub(super) is_public: AtomicBool,
 }

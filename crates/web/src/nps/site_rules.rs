@@ -11,6 +11,7 @@ use super::heads::asked_host;
 use super::kill_switch;
 use super::lock::lock;
 use super::settings::Settings;
+use super::sharing::Sharing;
 use super::site_names;
 use crate::policy::{Harmless, Policy};
 
@@ -25,9 +26,13 @@ pub(super) struct SiteRules {
 }
 
 impl SiteRules {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: Settings, sharing: Option<&Sharing>) -> Self {
+        let mut policy = Policy::new(settings.rules.clone());
+        if let Some(sharing) = sharing {
+            policy.share_bars(sharing.bars_key());
+        }
         SiteRules {
-            policy: Mutex::new(Policy::new(settings.rules.clone())),
+            policy: Mutex::new(policy),
             clock: Clock::start(),
             is_off: AtomicBool::new(kill_switch::is_there(settings.off_file.as_ref())),
             settings,

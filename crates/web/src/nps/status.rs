@@ -57,6 +57,15 @@ pub(super) fn json(shared: &Shared) -> Value {
         "ends": Counted::default().cumulated().map(|(end, _)| end * 1e3).collect::<Vec<_>>(),
         "with": navigations(&counts.with, now),
         "without": navigations(&counts.without, now),
+        "share": shared.sharing.as_ref().map(|of| {
+            let now = of.figures();
+            json!({
+                "connected": now.is_connected,
+                "proxies": now.proxies,
+                "sent": now.sent,
+                "merged": now.merged,
+            })
+        }),
         "shadow_pages": counts.shadow_pages.get(),
         "shadow_hints": counts.shadow_hints.get(),
         "shadow_hits": counts.shadow_hits.get(),

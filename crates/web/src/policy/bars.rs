@@ -82,7 +82,22 @@ pub struct Bars {
     most: usize,
     /// How often one was barred, or barred for longer.
     pub(super) changes: u64,
+    /// Bars that other proxies have not got yet; none if there are no others.
+    unsent: Option<Vec<SharedBar>>,
 }
+
+/// A bar for another proxy with the same key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SharedBar {
+    pub(super) hash: u64,
+    pub(super) offence: u8,
+    pub(super) until: Timestamp,
+}
+
+/// A bar that lasts longer than other proxies know is sent again after this time.
+const TOLD_AGAIN: Duration = Duration::from_secs(3600);
+/// Bars that wait for other proxies. A lost one costs one discarded request.
+const MAX_UNSENT: usize = 1 << 14;
 
 /// The last offence of a URL.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +107,8 @@ struct Barred {
     until: Timestamp,
     /// The only client that has met it.
     only: Option<Client>,
+    /// The end of its day that other proxies know.
+    told: Timestamp,
 }
 
 impl Barred {
@@ -119,6 +136,44 @@ impl Bars {
             suspected: 0,
             most,
             changes: 0,
+            unsent: None,
+        }
+    }
+
+    /// From now on bars are remembered for other proxies with this key. Earlier bars stay if they have the
+    /// same key.
+    pub(super) fn share(&mut self, key: [u8; 16]) {
+        if self.key != key {
+            *self = Bars { key, changes: self.changes, ..Bars::with_limit(self.most) };
+        }
+        self.unsent.get_or_insert_default();
+    }
+
+    /// Continues with saved bars. Those with another key than the shared one are dropped.
+    pub(super) fn continue_with(&mut self, saved: Bars) {
+        match self.unsent.take() {
+            Some(unsent) if saved.key == self.key => {
+                *self = Bars { unsent: Some(unsent), ..saved };
+            }
+            Some(unsent) => self.unsent = Some(unsent),
+            None => *self = saved,
+        }
+    }
+
+    /// Takes the bars for other proxies.
+    pub(super) fn take_unsent(&mut self) -> Vec<SharedBar> {
+        self.unsent.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Adds a bar of another proxy.
+    pub(super) fn merge(&mut self, bar: SharedBar, now: Timestamp) {
+        let Some(offence) = OFFENCES.get(usize::from(bar.offence)) else { return };
+        let until = bar.until.min(now + BARRED_FOR);
+        if until > now && self.certain_until(bar.hash).is_none_or(|before| before < until) {
+            self.set(bar.hash, *offence, None, until, now);
+            if let Some(barred) = self.barred.get_mut(&bar.hash) {
+                barred.told = until;
+            }
         }
     }
 
@@ -147,9 +202,34 @@ impl Bars {
     }
 
     fn note(&mut self, target: &Target, offence: Offence, only: Option<Client>, now: Timestamp) {
+        let hash = self.hash(target);
+        self.set(hash, offence, only, now + BARRED_FOR, now);
+        let (Some(unsent), Some(barred)) = (&mut self.unsent, self.barred.get_mut(&hash)) else {
+            return;
+        };
+        let is_news = barred.until.saturating_since(barred.told) > TOLD_AGAIN;
+        if barred.only.is_none() && is_news && unsent.len() < MAX_UNSENT {
+            barred.told = barred.until;
+            let offence = OFFENCES.iter().position(|one| *one == barred.offence);
+            let offence = offence.unwrap_or_default() as u8;
+            unsent.push(SharedBar { hash, offence, until: barred.until });
+        }
+    }
+
+    /// Until when a URL is barred for all clients.
+    fn certain_until(&self, hash: u64) -> Option<Timestamp> {
+        self.barred.get(&hash).filter(|barred| barred.only.is_none()).map(|barred| barred.until)
+    }
+
+    fn set(
+        &mut self,
+        key: u64,
+        offence: Offence,
+        only: Option<Client>,
+        until: Timestamp,
+        now: Timestamp,
+    ) {
         self.forget(now);
-        let key = self.hash(target);
-        let until = now + BARRED_FOR;
         if let Some(barred) = self.barred.get_mut(&key) {
             if barred.only.is_none() && only.is_some() {
                 // A single client does not extend it.
@@ -160,11 +240,13 @@ impl Bars {
                 self.suspected -= usize::from(barred.only.is_some());
                 self.changes += 1;
             }
-            *barred = Barred { offence, until, only: only.filter(|_| stays) };
+            let only = only.filter(|_| stays);
+            *barred = Barred { offence, until, only, told: barred.told };
             return;
         }
         while self.barred.len() >= self.most && self.evict_oldest() {}
-        self.barred.insert(key, Barred { offence, until, only });
+        let told = Timestamp::ZERO;
+        self.barred.insert(key, Barred { offence, until, only, told });
         self.order.push_back((until, key));
         self.suspected += usize::from(only.is_some());
         self.changes += u64::from(only.is_none());
@@ -254,7 +336,7 @@ impl Bars {
         let mut bars = Bars { key: *key, ..Bars::default() };
         let surplus = barred.len().saturating_sub(bars.most);
         for (until, hash, offence) in barred.into_iter().skip(surplus) {
-            bars.barred.insert(hash, Barred { offence, until, only: None });
+            bars.barred.insert(hash, Barred { offence, until, only: None, told: until });
             bars.order.push_back((until, hash));
         }
         Some(bars)

@@ -39,6 +39,7 @@ mod protected;
 mod recent;
 mod robots;
 mod saved_bars;
+mod shared_bars;
 mod side_effects;
 mod tags;
 mod target;

@@ -27,7 +27,7 @@ impl Policy {
         let Some(mut kept) = kept.strip_prefix(Self::KEPT_BARS) else { return false };
         let taken = Bars::taken(&mut kept, now, wall).zip(Bars::taken(&mut kept, now, wall));
         let Some((bars, _)) = taken.filter(|_| kept.is_empty()) else { return false };
-        self.bars = bars;
+        self.bars.continue_with(bars);
         true
     }
 

@@ -156,6 +156,18 @@ pub enum Event {
         /// The result.
         why: String,
     },
+    /// Other proxies of the site cannot be reached, so this one continues alone. Reported once until they can.
+    ShareDown {
+        /// The problem.
+        why: String,
+    },
+    /// They can be reached again.
+    ShareUp,
+    /// A message of another proxy is not used. Reported once.
+    ShareUnreadable {
+        /// The problem.
+        why: String,
+    },
     /// No new connections; waiting for requests in progress.
     Draining {
         /// Connections that are still open.
@@ -200,6 +212,9 @@ impl Event {
             Event::SiteHasWorker { .. } => "site-has-worker",
             Event::RobotsUnknown { .. } => "robots-unknown",
             Event::ProbesFail { .. } => "probes-fail",
+            Event::ShareDown { .. } => "share-down",
+            Event::ShareUp => "share-up",
+            Event::ShareUnreadable { .. } => "share-unreadable",
             Event::Draining { .. } => "draining",
             Event::Stopped { .. } => "stopped",
         }
@@ -229,6 +244,8 @@ impl Event {
                 | Event::SiteHasWorker { .. }
                 | Event::RobotsUnknown { .. }
                 | Event::ProbesFail { .. }
+                | Event::ShareDown { .. }
+                | Event::ShareUnreadable { .. }
         )
     }
 }
@@ -342,6 +359,15 @@ impl Event {
                 "the monitor cannot measure the server's load with {path} ({why}): name another \
                  object by --probe"
             ),
+            Event::ShareDown { why } => write!(
+                f,
+                "nothing is shared with other proxies of the site: {why}. This proxy continues alone, and sends later \
+                 what it learns now"
+            ),
+            Event::ShareUp => f.write_str("other proxies of the site can be reached again"),
+            Event::ShareUnreadable { why } => {
+                write!(f, "{why}: copy the file of --model-key to all proxies of the site")
+            }
             _ => Ok(()),
         }
     }

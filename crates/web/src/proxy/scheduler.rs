@@ -105,6 +105,11 @@ impl UpstreamScheduler {
         self.with(|state, now| state.scheduler.room(now, hints))
     }
 
+    /// This many proxies send prefetches to the upstream.
+    pub fn set_sharers(&self, sharers: usize) {
+        self.with(|state, _| state.scheduler.set_sharers(sharers));
+    }
+
     /// The current values.
     pub fn figures(&self) -> Figures {
         self.with(|state, now| state.scheduler.figures(now))

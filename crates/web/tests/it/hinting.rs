@@ -13,6 +13,7 @@ mod queries;
 mod quiet;
 mod reports;
 mod restart;
+mod sharing;
 mod slow_page;
 mod slower;
 mod spread;

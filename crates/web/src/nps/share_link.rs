@@ -1,0 +1,288 @@
+//! The connection to the NATS server through which proxies of a site share what they learn.
+
+use std::future::{pending, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use async_nats::connection::State;
+use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, Stream};
+use async_nats::jetstream::{self, Context};
+use async_nats::{Client, ConnectOptions, ServerAddr, Subscriber};
+use futures_core::Stream as _;
+use tokio::time::sleep;
+
+use super::clock::wall;
+use super::lock::lock;
+use super::shared::Shared;
+use super::sharing::{Message, PRESENCE_INTERVAL, Sharing};
+use crate::proxy::Event;
+
+/// Interval at which new counts and bars are sent: an epoch of a budget is half a second, a visit some minutes.
+const SEND_INTERVAL: Duration = Duration::from_secs(2);
+/// Pause after a failure.
+const RETRY: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The stream keeps messages for this long, and so many bytes of them.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
+const KEPT_BYTES: i64 = 256 << 20;
+/// A failure that lasts is reported after this time.
+const TOLD_AFTER: Duration = Duration::from_secs(10);
+/// Pause while the learner has no room.
+const BUSY: Duration = Duration::from_millis(50);
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Shares until it is dropped.
+pub(super) async fn run(shared: &Shared) {
+    let Some(sharing) = &shared.sharing else { return pending().await };
+    while shared.knowledge.learner.is_reading() {
+        sleep(BUSY).await;
+    }
+    let client = loop {
+        match connect(sharing).await {
+            Ok(client) => break client,
+            Err(why) => {
+                shared.notices.report(&Event::ShareDown { why: why.to_string() });
+                sleep(RETRY * 30).await;
+            }
+        }
+    };
+    let jetstream = jetstream::new(client.clone());
+    tokio::select! {
+        () = send(shared, sharing, &client, &jetstream) => {}
+        () = receive(shared, sharing, &jetstream) => {}
+        () = presence(shared, sharing, &client) => {}
+        () = watch(shared, sharing, &client) => {}
+    }
+}
+
+/// A client that connects in the background, now and after each interruption. It fails for wrong settings
+/// only.
+async fn connect(sharing: &Sharing) -> Result<Client, Failure> {
+    let settings = &sharing.settings;
+    let options = ConnectOptions::new()
+        .name("lull web")
+        .retry_on_initial_connect()
+        .connection_timeout(CONNECT_TIMEOUT)
+        .reconnect_delay_callback(|attempts| {
+            RETRY.min(Duration::from_millis(100) * attempts as u32)
+        });
+    let servers: Result<Vec<ServerAddr>, _> =
+        settings.servers.iter().map(|server| server.parse::<ServerAddr>()).collect();
+    Ok(options.connect(servers?).await?)
+}
+
+fn is_connected(client: &Client) -> bool {
+    client.connection_state() == State::Connected
+}
+
+fn subject(sharing: &Sharing, what: &str) -> String {
+    format!("lull.web.{}.{what}", sharing.settings.name)
+}
+
+/// The stream of all deltas and bars of the site, made by the first proxy.
+async fn stream(sharing: &Sharing, jetstream: &Context) -> Result<Stream, Failure> {
+    let config = Config {
+        name: format!("lull-web-{}", sharing.settings.name),
+        subjects: vec![subject(sharing, "log")],
+        max_age: KEPT,
+        max_bytes: KEPT_BYTES,
+        discard: DiscardPolicy::Old,
+        description: Some("What the proxies of a site have learned (lull web --share)".to_owned()),
+        ..Config::default()
+    };
+    Ok(jetstream.get_or_create_stream(config).await?)
+}
+
+/// Sends what is new. A message is sent until the server confirms it. Meanwhile counts add up in the model.
+async fn send(shared: &Shared, sharing: &Sharing, client: &Client, jetstream: &Context) {
+    let mut unsent = None;
+    loop {
+        sleep(SEND_INTERVAL).await;
+        if is_connected(client) {
+            let sent = send_all(&mut unsent, shared, sharing, jetstream).await;
+            *lock(&sharing.trouble) = sent.err().map(|error| error.to_string());
+        }
+    }
+}
+
+async fn send_all(
+    unsent: &mut Option<Vec<u8>>,
+    shared: &Shared,
+    sharing: &Sharing,
+    jetstream: &Context,
+) -> Result<(), Failure> {
+    // The server may have lost it.
+    stream(sharing, jetstream).await?;
+    let subject = subject(sharing, "log");
+    loop {
+        if unsent.is_none() {
+            let next = next_message(shared, sharing).await;
+            *unsent = next.and_then(|next| sharing.sealer.seal(&subject, next.encode()));
+        }
+        let Some(message) = unsent.clone() else { return Ok(()) };
+        publish(jetstream, &subject, message).await?;
+        *unsent = None;
+        sharing.sent.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+async fn publish(jetstream: &Context, subject: &str, message: Vec<u8>) -> Result<(), Failure> {
+    jetstream.publish(subject.to_owned(), message.into()).await?.await?;
+    Ok(())
+}
+
+/// New bars, or new counts.
+async fn next_message(shared: &Shared, sharing: &Sharing) -> Option<Message> {
+    let (sender, now) = (sharing.sender, shared.rules.now());
+    let bars = shared.rules.policy().take_new_bars(now, wall());
+    if let Some(bytes) = bars {
+        return Some(Message::Bars { sender, bytes });
+    }
+    let (number, bytes) = shared.knowledge.learner.take_delta().await?;
+    Some(Message::Delta { sender, number, bytes })
+}
+
+/// Receives what others have sent, from the oldest message that the server keeps.
+async fn receive(shared: &Shared, sharing: &Sharing, jetstream: &Context) {
+    let mut last = 0;
+    loop {
+        // It ends by an error only.
+        let _ = receive_after(&mut last, shared, sharing, jetstream).await;
+        sleep(RETRY).await;
+    }
+}
+
+async fn receive_after(
+    last: &mut u64,
+    shared: &Shared,
+    sharing: &Sharing,
+    jetstream: &Context,
+) -> Result<(), Failure> {
+    let stream = stream(sharing, jetstream).await?;
+    if stream.cached_info().state.last_sequence < *last {
+        // It is another stream: the server has lost its disk.
+        *last = 0;
+    }
+    let deliver_policy = match *last {
+        0 => DeliverPolicy::All,
+        last => DeliverPolicy::ByStartSequence { start_sequence: last + 1 },
+    };
+    let config = pull::OrderedConfig { deliver_policy, ..pull::OrderedConfig::default() };
+    let mut messages = stream.create_consumer(config).await?.messages().await?;
+    while let Some(message) = poll_fn(|context| Pin::new(&mut messages).poll_next(context)).await {
+        let message = message?;
+        let sequence = message.info()?.stream_sequence;
+        take(shared, sharing, &message.subject, &message.payload).await;
+        *last = sequence;
+    }
+    Ok(())
+}
+
+/// Adds a message of another proxy.
+async fn take(shared: &Shared, sharing: &Sharing, subject: &str, sealed: &[u8]) {
+    let message = match sharing.sealer.open(subject, sealed) {
+        Ok(bytes) => Message::decode(&bytes),
+        Err(error) => {
+            if !sharing.has_told_unreadable.swap(true, Ordering::Relaxed) {
+                let why = format!("a message of another proxy cannot be read: {error}");
+                shared.notices.report(&Event::ShareUnreadable { why });
+            }
+            return;
+        }
+    };
+    let now = shared.rules.now();
+    match message {
+        Some(Message::Delta { sender, number, bytes }) => {
+            let learner = &shared.knowledge.learner;
+            while !learner.merge(sender, number, &bytes) {
+                sleep(BUSY).await;
+            }
+        }
+        Some(Message::Bars { sender, bytes }) if sender != sharing.sender => {
+            shared.rules.policy().add_bars(&bytes, now, wall());
+        }
+        Some(Message::Presence { sender, spent }) => {
+            if sender != sharing.sender {
+                lock(&sharing.peers).note(sender, spent, now);
+            }
+            return;
+        }
+        _ => return,
+    }
+    sharing.merged.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Says that this proxy runs, and counts the others. These messages are not kept.
+async fn presence(shared: &Shared, sharing: &Sharing, client: &Client) {
+    let subject = subject(sharing, "presence");
+    let mut messages: Option<Subscriber> = None;
+    loop {
+        if messages.is_none() {
+            messages = client.subscribe(subject.clone()).await.ok();
+        }
+        if is_connected(client) {
+            let spent = shared.visitors.caps.spent(shared.rules.now());
+            let message = Message::Presence { sender: sharing.sender, spent }.encode();
+            if let Some(sealed) = sharing.sealer.seal(&subject, message) {
+                // The next one is sent soon.
+                let _ = client.publish(subject.clone(), sealed.into()).await;
+            }
+        }
+        let until = Instant::now() + PRESENCE_INTERVAL;
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            let Some(messages) = &mut messages else {
+                sleep(left).await;
+                break;
+            };
+            let next = poll_fn(|context| Pin::new(&mut *messages).poll_next(context));
+            match tokio::time::timeout(left, next).await {
+                Ok(Some(message)) => {
+                    take(shared, sharing, &message.subject, &message.payload).await;
+                }
+                Ok(None) => sleep(left).await,
+                Err(_) => break,
+            }
+        }
+    }
+}
+
+/// Reports interruptions, and divides the budget by the number of proxies.
+async fn watch(shared: &Shared, sharing: &Sharing, client: &Client) {
+    let (mut is_told, mut down_since) = (false, Some(Instant::now()));
+    loop {
+        let (is_up, now) = (is_connected(client), shared.rules.now());
+        let was_up = sharing.is_connected.swap(is_up, Ordering::Relaxed);
+        if is_up && !was_up {
+            lock(&sharing.peers).resume(now);
+        }
+        let trouble = if is_up {
+            lock(&sharing.trouble).clone()
+        } else {
+            Some("there is no connection to the NATS server".to_owned())
+        };
+        match trouble {
+            None => {
+                down_since = None;
+                if std::mem::take(&mut is_told) {
+                    shared.notices.report(&Event::ShareUp);
+                }
+            }
+            Some(why) => {
+                let since = *down_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > TOLD_AFTER && !is_told {
+                    is_told = true;
+                    shared.notices.report(&Event::ShareDown { why });
+                }
+            }
+        }
+        let (others, spent) = sharing.others(now);
+        if let Some(scheduler) = shared.upstream.scheduler() {
+            scheduler.set_sharers(others + 1);
+        }
+        shared.visitors.caps.spent_elsewhere(spent, others as u64, now);
+        sleep(Duration::from_secs(1)).await;
+    }
+}
