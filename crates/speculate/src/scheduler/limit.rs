@@ -241,3 +241,30 @@ impl Limit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The limit after demand that is 2 % slower beside prefetches.
+    fn settled(sharers: usize) -> f64 {
+        let mut limit = Limit::new(8);
+        limit.set_sharers(sharers);
+        for number in 0..6_000_u64 {
+            let with_prefetches = number % 2 == 0;
+            let micros = if with_prefetches { 1_020 } else { 1_000 };
+            let time = Duration::from_micros(micros);
+            let sample =
+                Sample { class: 0, others: 0, all_others: Some(0), with_prefetches, time };
+            limit.binds();
+            limit.note(Timestamp::from_nanos(1_000_000 * number), sample);
+        }
+        limit.figures().limit
+    }
+
+    #[test]
+    fn proxies_that_share_a_server_divide_the_harm() {
+        let (alone, of_three) = (settled(1), settled(3));
+        assert!(alone >= 1.0 && of_three < 0.1, "{alone} {of_three}");
+    }
+}

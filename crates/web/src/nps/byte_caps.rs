@@ -225,6 +225,22 @@ mod tests {
     }
 
     #[test]
+    fn daily_bytes_of_all_proxies_have_one_limit() {
+        let caps = Caps::new(ByteCaps { visitor: Bytes(10_000), daily: Some(Bytes(3_000)) });
+        let at = |seconds: u64| Timestamp::ZERO + Duration::from_secs(seconds);
+        assert!(caps.spend(Client(1), at(0), 500));
+        caps.spent_elsewhere(1_500, 2, at(1));
+        assert!(caps.spend(Client(1), at(2), 0));
+        // Until they say more, each of the two others is assumed to spend as much as this one.
+        assert!(caps.spend(Client(1), at(3), 300));
+        assert!(!caps.spend(Client(1), at(4), 100));
+        // They have not.
+        caps.spent_elsewhere(1_600, 2, at(5));
+        assert!(caps.spend(Client(1), at(6), 0));
+        assert_eq!(caps.spent(at(6)), 900);
+    }
+
+    #[test]
     fn spent_cap_holds_all_day_with_any_number_of_clients() {
         let caps = Caps::new(ByteCaps { visitor: Bytes(1_000), daily: None });
         let at = |seconds: u64| Timestamp::ZERO + Duration::from_secs(seconds);
