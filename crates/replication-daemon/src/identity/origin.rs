@@ -26,8 +26,7 @@ use thiserror::Error;
 
 use super::{
     EnrolError, IdentityError, NotAdmitted, ORIGIN_NAME, Peer, Ticket, authority_parameters,
-    certificate, files, fingerprint, hex, is_old, key, leaf_parameters, provider, random, sealed,
-    ticket,
+    certificate, files, fingerprint, hex, is_old, key, leaf_parameters, provider, random, ticket,
 };
 
 /// Superseded certificates of a name that are remembered, so that their holders get the reason.

@@ -18,7 +18,6 @@ use super::message::{Kind, Message, Node, ProcessId, parts};
 use super::record::{Record, random};
 use super::records::{Batch, encode_jobs, encode_state};
 use super::{LogAddress, LogEvent, LogOptions, LogSink, LogStatus, OUTAGE, RENEWAL};
-use crate::daemon::Clock;
 use crate::store::{Body, Job, StoreError, Upstream};
 
 /// The pauses between attempts.
@@ -28,12 +27,22 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Receives the failure after which the log cannot be used any more.
 pub(crate) type FailureSink = Box<dyn Fn(StoreError) + Send + Sync>;
 
+/// The interval clock.
+#[derive(Clone)]
+pub(crate) struct LogClock(pub(crate) Arc<dyn Fn() -> LocalTime + Send + Sync>);
+
+impl core::fmt::Debug for LogClock {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("LogClock(…)")
+    }
+}
+
 /// The log, as the process that writes it or stands by knows it.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(super) client: Client,
     pub(super) address: LogAddress,
-    pub(super) clock: Arc<dyn Clock>,
+    clock: LogClock,
     pub(super) me: ProcessId,
     pub(super) node: Node,
     follower: Mutex<Follower>,
@@ -100,7 +109,7 @@ impl Log {
     pub(crate) fn connect(
         folder: &FilePath,
         options: &LogOptions,
-        clock: Arc<dyn Clock>,
+        clock: LogClock,
         tell: LogSink,
     ) -> Result<Option<Arc<Self>>, StoreError> {
         let Some(record) = Record::take(folder, options.address.clone())? else { return Ok(None) };
@@ -131,7 +140,7 @@ impl Log {
     }
 
     pub(super) fn now(&self) -> LocalTime {
-        self.clock.read().local
+        (self.clock.0)()
     }
 
     /// What was read so far. To be held during each change.

@@ -31,7 +31,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 pub use address::{LogAddress, LogAddressError};
-pub(crate) use fence::Log;
+pub(crate) use fence::{Log, LogClock};
 pub(crate) use opening::Opening;
 
 /// How often the writer sends a message, or looks for those of others.

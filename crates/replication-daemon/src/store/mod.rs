@@ -31,6 +31,7 @@ mod journal;
 mod library;
 mod origin;
 mod remote;
+mod replay;
 mod replica;
 mod rows;
 mod shortage;

@@ -35,7 +35,7 @@ use tokio::task::JoinHandle;
 use super::outlines::Outlines;
 use super::{Clock, DaemonError, OnPanic, end, worker_of};
 use crate::identity::{self, IdentityError, OriginIdentity};
-use crate::log::{Log, LogAddress, LogEvent, LogOptions};
+use crate::log::{Log, LogAddress, LogClock, LogEvent, LogOptions};
 use crate::store::{Bodies, Change, Library, OriginState, Remote, Settings, Store, StoreError};
 
 use self::core::Core;
@@ -409,7 +409,9 @@ impl OriginDaemon {
         };
         let telling = Arc::clone(&tell);
         let telling = Arc::new(move |event| telling(OriginEvent::Log(event)));
-        let log = Log::connect(&folder, &log, Arc::clone(&clock), telling)?;
+        let reading = Arc::clone(&clock);
+        let interval_clock = LogClock(Arc::new(move || reading.read().local));
+        let log = Log::connect(&folder, &log, interval_clock, telling)?;
         let settings = Settings { inline: config.inline, ..Settings::default() };
         let folder = Folder {
             path: folder,
