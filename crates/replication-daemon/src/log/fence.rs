@@ -294,6 +294,11 @@ impl Log {
         match next {
             Ok(Some((sequence, bytes))) => {
                 let is_mine = bytes == message;
+                let is_writer = follower.writer().is_some_and(|one| one.process == self.me);
+                if !is_mine && !is_writer {
+                    // The caller has to read it, because it may have a batch for the folder.
+                    return Ok(false);
+                }
                 let read = self.check(follower, sequence, &bytes)?;
                 if is_mine {
                     self.confirm(sent);

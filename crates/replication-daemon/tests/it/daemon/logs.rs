@@ -12,6 +12,7 @@ use lull_replication_daemon::daemon::{
     ReplicaOptions, create_origin, join,
 };
 use lull_replication_daemon::log::{LogAddress, LogEvent};
+use lull_replication_daemon::store::StoreError;
 use lull_testing::nats::NatsServers;
 use lull_testing::{free_port, needs};
 use tempfile::TempDir;
@@ -189,6 +190,77 @@ fn standby_takes_over_and_has_all_acknowledged_writes() {
         first.stop().await.expect("it was well");
         replica.stop().await.expect("it was well");
     });
+}
+
+/// A standby that announces itself may find a message of the writer instead, and must apply it.
+#[test]
+fn standby_joins_while_the_writer_writes() {
+    needs!(lull_testing::command("nats-server"));
+    const JOINS: usize = 8;
+    runtime().block_on(async {
+        let servers = NatsServers::single();
+        let nodes = Nodes::new(&servers, 2);
+        let first = nodes.run(0).await;
+        write(&first, "first", b"1").await.expect("written");
+        nodes.copy_identity(1);
+        let writing = async {
+            for number in 0u64.. {
+                write(&first, &(number % 50).to_string(), &number.to_le_bytes())
+                    .await
+                    .expect("written");
+            }
+        };
+        let joining = async {
+            let mut joins = 0;
+            while joins < JOINS {
+                nodes.told.lock().expect("no panic").clear();
+                let second = nodes.begin(1);
+                tokio::pin!(second);
+                let known = async {
+                    nodes.until_standby().await;
+                    // Some more messages after the announcement.
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                };
+                tokio::select! {
+                    () = known => joins += 1,
+                    ended = &mut second => match ended {
+                        // The one before is still closing it.
+                        Err(DaemonError::Store(StoreError::InUse)) => {
+                            tokio::time::sleep(Duration::from_millis(50)).await;
+                        }
+                        ended => panic!("it stands by no longer: {:?}", ended.err()),
+                    },
+                }
+            }
+        };
+        tokio::select! {
+            () = joining => {}
+            () = writing => {}
+        }
+        let last = state_of(&first);
+        first.stop().await.expect("it was well");
+        let options = OriginOptions { take_over: true, ..nodes.options(1) };
+        let second = patient_start(&nodes, options).await;
+        assert!(state_of(&second) >= last);
+        second.stop().await.expect("it was well");
+    });
+}
+
+/// Starts an origin whose folder an ended one may still be closing.
+async fn patient_start(nodes: &Nodes, options: OriginOptions) -> OriginDaemon {
+    let begun = Instant::now();
+    loop {
+        let again = OriginOptions {
+            log: options.log.clone(),
+            take_over: options.take_over,
+            ..OriginOptions::new(options.folder.clone(), options.listen.clone())
+        };
+        match nodes.start(again).await {
+            Ok(origin) => return origin,
+            Err(error) => assert!(begun.elapsed() < LIMIT, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 #[test]
