@@ -1,13 +1,17 @@
 //! The connection to the servers of a log. Calls block, for a few seconds at most.
 
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::header::{HeaderMap, NATS_EXPECTED_LAST_SEQUENCE, NATS_MESSAGE_TTL};
-use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind, PublishErrorKind};
+use async_nats::jetstream::context::{
+    CreateStreamErrorKind, GetStreamError, GetStreamErrorKind, PublishErrorKind, RequestError,
+    RequestErrorKind,
+};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RawMessageErrorKind, StorageType};
 use async_nats::jetstream::{self, Context, ErrorCode};
-use async_nats::{ConnectOptions, Event};
+use async_nats::{ClientError, ConnectOptions, Event, ServerError};
 use bytes::Bytes as Buffer;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
@@ -34,9 +38,54 @@ pub(super) enum Failure {
     /// There is no such stream.
     #[error("there is no such stream")]
     NoStream,
+    /// The servers do not accept the user.
+    #[error(
+        "the servers reject the user: set NATS_USER and NATS_PASSWORD, or NATS_TOKEN, to a user of theirs"
+    )]
+    User,
+    /// TLS fails.
+    #[error("TLS fails: set NATS_CA to the CA of the servers, or correct their certificates")]
+    Tls,
+    /// The servers have no streams.
+    #[error(
+        "the servers run without JetStream: add `jetstream {{ store_dir: \"FOLDER\", sync_interval: always }}` to their \
+         configuration, and restart them"
+    )]
+    NoJetStream,
     /// The servers do not answer, or cannot do it now.
     #[error("{0}")]
     Away(String),
+}
+
+impl Failure {
+    /// Whether an operator has to change something.
+    pub(super) fn is_misconfiguration(&self) -> bool {
+        matches!(self, Failure::User | Failure::Tls | Failure::NoJetStream)
+    }
+
+    /// Whether the log cannot be read or written at the moment.
+    pub(super) fn is_away(&self) -> bool {
+        self.is_misconfiguration() || matches!(self, Failure::Away(_))
+    }
+}
+
+/// What the servers or the connection said last, unless a connection was made since.
+type Said = Arc<Mutex<Option<Failure>>>;
+
+/// What an event says about the connection; none if that is nothing new.
+fn said(event: &Event) -> Option<Option<Failure>> {
+    match event {
+        Event::Connected => Some(None),
+        Event::ServerError(ServerError::AuthorizationViolation) => Some(Some(Failure::User)),
+        // The client has only the text.
+        Event::ClientError(ClientError::Other(text)) => Some(Some(match &text[..] {
+            "authorization violation" => Failure::User,
+            "TLS error" => Failure::Tls,
+            _ => Failure::Away(text.clone()),
+        })),
+        Event::ServerError(error) => Some(Some(Failure::Away(error.to_string()))),
+        _ => None,
+    }
 }
 
 /// The first and the last sequence of a stream, and its replicas.
@@ -53,6 +102,7 @@ pub(super) struct Client {
     runtime: Option<Runtime>,
     context: Context,
     stream: String,
+    said: Said,
 }
 
 impl Drop for Client {
@@ -75,7 +125,14 @@ fn setting(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-fn options(address: &LogAddress) -> ConnectOptions {
+fn options(address: &LogAddress, noted: &Said) -> ConnectOptions {
+    let noted = Arc::clone(noted);
+    let note = move |event: Event| {
+        if let Some(said) = said(&event) {
+            *noted.lock().unwrap_or_else(PoisonError::into_inner) = said;
+        }
+        async {}
+    };
     let mut options = ConnectOptions::new()
         .name("lull origin")
         .connection_timeout(CONNECT)
@@ -83,7 +140,7 @@ fn options(address: &LogAddress) -> ConnectOptions {
         .reconnect_delay_callback(|_| RECONNECT)
         .retry_on_initial_connect()
         .require_tls(address.tls)
-        .event_callback(|_: Event| async {});
+        .event_callback(note);
     if let Some(token) = setting("NATS_TOKEN") {
         options = options.token(token);
     }
@@ -106,20 +163,31 @@ impl Client {
         let scheme = if address.tls { "tls" } else { "nats" };
         let servers: Vec<_> =
             address.servers.iter().map(|server| format!("{scheme}://{server}")).collect();
-        let options = options(address);
+        let said = Said::default();
+        let options = options(address, &said);
         let connected = wait(&runtime, async move { options.connect(servers).await });
         let client = connected?.map_err(|error| away(&error))?;
         let mut context = jetstream::new(client);
         context.set_timeout(REQUEST);
-        Ok(Client { runtime: Some(runtime), context, stream: address.stream.clone() })
+        Ok(Client { runtime: Some(runtime), context, stream: address.stream.clone(), said })
     }
 
+    /// Waits for a request. What the servers said explains why there was no answer.
     fn wait<T: Send + 'static>(
         &self,
-        work: impl Future<Output = T> + Send + 'static,
+        request: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {
         let runtime = self.runtime.as_ref().ok_or_else(|| Failure::Away("ended".to_owned()))?;
-        wait(runtime, work)
+        wait(runtime, request)?.map_err(|why| {
+            let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+            match (why, said.as_ref()) {
+                (Failure::Away(why), Some(Failure::Away(said))) => {
+                    Failure::Away(format!("{why}: {said}"))
+                }
+                (Failure::Away(_), Some(said)) => said.clone(),
+                (why, _) => why,
+            }
+        })
     }
 
     /// The subject of the messages.
@@ -148,28 +216,21 @@ impl Client {
                 made => made,
             };
             made.map(drop).map_err(|error| Failure::Away(error.to_string()))
-        })?
+        })
     }
 
     /// The extent of the stream.
     pub(super) fn extent(&self) -> Result<Extent, Failure> {
         let (context, stream) = (self.context.clone(), self.stream.clone());
         self.wait(async move {
-            let found = context.get_stream(&stream).await.map_err(|error| match error.kind() {
-                GetStreamErrorKind::JetStream(ref why)
-                    if why.error_code() == ErrorCode::STREAM_NOT_FOUND =>
-                {
-                    Failure::NoStream
-                }
-                _ => Failure::Away(error.to_string()),
-            })?;
+            let found = context.get_stream(&stream).await.map_err(|error| not_found(&error))?;
             let info = found.cached_info();
             Ok(Extent {
                 first: info.state.first_sequence,
                 last: info.state.last_sequence,
                 replicas: info.config.num_replicas,
             })
-        })?
+        })
     }
 
     /// Appends a message if `expected` is the last one. Returns its sequence when it is durable.
@@ -196,7 +257,7 @@ impl Client {
                 // Also while a cluster elects a leader: the extent tells.
                 _ => Failure::Away(chain(&error)),
             })
-        })?
+        })
     }
 
     /// The first message after this one, as the leader of the stream has it; none if that was the last one.
@@ -219,7 +280,27 @@ impl Client {
                     _ => Err(Failure::Away(chain(&error))),
                 },
             }
-        })?
+        })
+    }
+}
+
+/// Why a stream was not found.
+fn not_found(error: &GetStreamError) -> Failure {
+    let source = std::error::Error::source(error);
+    match error.kind() {
+        GetStreamErrorKind::JetStream(why) => match why.error_code() {
+            ErrorCode::STREAM_NOT_FOUND => Failure::NoStream,
+            ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => {
+                Failure::NoJetStream
+            }
+            _ => Failure::Away(chain(error)),
+        },
+        _ => match source.and_then(|source| source.downcast_ref::<RequestError>()) {
+            Some(request) if request.kind() == RequestErrorKind::NoResponders => {
+                Failure::NoJetStream
+            }
+            _ => Failure::Away(chain(error)),
+        },
     }
 }
 

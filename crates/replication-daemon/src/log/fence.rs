@@ -184,7 +184,8 @@ impl Log {
     pub(super) fn note<T>(&self, outcome: &Result<T, Failure>) {
         let mut failing = lock(&self.failing);
         match outcome {
-            Err(Failure::Away(why)) => {
+            Err(why) if why.is_away() => {
+                let why = why.to_string();
                 let now = self.now();
                 let since = failing.as_ref().map_or(now, |(since, _)| *since);
                 *failing = Some((since, why.clone()));

@@ -24,6 +24,9 @@ const LOOK: Duration = Duration::from_millis(200);
 /// The pause after a failure of the servers.
 const PAUSE: Duration = Duration::from_millis(250);
 
+/// How long the servers may reject an origin that starts, until it ends. One of several may be configured late.
+const REJECTED: Duration = Duration::from_secs(3);
+
 /// An opening of the store in a folder, with its log.
 #[derive(Debug)]
 pub(crate) struct Opening<'a> {
@@ -86,6 +89,7 @@ impl Opening<'_> {
             Err(StoreError::Nothing(_)) => {}
             opened => return opened.map(drop),
         }
+        let begun = self.log.now();
         loop {
             match self.log.extent() {
                 Ok(extent) if extent.last > 0 => break,
@@ -96,7 +100,7 @@ impl Opening<'_> {
                         self.log.address
                     )));
                 }
-                Err(Failure::Moved | Failure::Away(_)) => self.pause(PAUSE)?,
+                Err(why) => self.await_servers(begun, &why)?,
             }
         }
         let (low, high) = (random()?, random()?);
@@ -110,8 +114,20 @@ impl Opening<'_> {
         if self.log.is_stopped() { Err(StoreError::Stopped) } else { Ok(()) }
     }
 
+    /// Waits before the next attempt. Fails if an operator has to change something first.
+    fn await_servers(&self, begun: LocalTime, why: &Failure) -> Result<(), StoreError> {
+        if why.is_misconfiguration() && self.log.now().since(begun) >= REJECTED {
+            return Err(StoreError::Log(format!(
+                "the log {} cannot be used: {why}",
+                self.log.address
+            )));
+        }
+        self.pause(PAUSE)
+    }
+
     /// Finds the stream, or makes it if the folder has never used it.
     fn find_stream(&self, known: Cursor) -> Result<(), StoreError> {
+        let begun = self.log.now();
         loop {
             match self.log.check_extent(known.sequence) {
                 Ok(_) => return self.check_last(known),
@@ -123,7 +139,7 @@ impl Opening<'_> {
                         self.pause(PAUSE)?;
                     }
                 }
-                Err(Failed::Passing(_)) => self.pause(PAUSE)?,
+                Err(Failed::Passing(why)) => self.await_servers(begun, &why)?,
             }
         }
     }
