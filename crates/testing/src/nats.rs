@@ -42,7 +42,23 @@ impl NatsServers {
     /// # Panics
     /// If it does not start.
     pub fn single() -> Self {
-        Self::start(1)
+        Self::start(1, true, "")
+    }
+
+    /// Starts one server with these lines at the end of its configuration, such as `authorization { … }`.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn single_with(lines: &str) -> Self {
+        Self::start(1, true, lines)
+    }
+
+    /// Starts one server that has no JetStream.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn without_jetstream() -> Self {
+        Self::start(1, false, "")
     }
 
     /// Starts a cluster of this many servers. A stream with three replicas needs three.
@@ -50,14 +66,15 @@ impl NatsServers {
     /// # Panics
     /// If it does not start.
     pub fn cluster(count: usize) -> Self {
-        Self::start(count)
+        Self::start(count, true, "")
     }
 
-    fn start(count: usize) -> Self {
+    fn start(count: usize, jetstream: bool, lines: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let routes: Vec<_> = (0..count).map(|_| local(free_port())).collect();
-        let servers = (0..count).map(|at| Server::configure(folder.path(), at, &routes));
-        let mut servers = NatsServers { servers: servers.collect(), folder };
+        let configure = |at| Server::configure(folder.path(), at, &routes, jetstream, lines);
+        let servers: Vec<_> = (0..count).map(configure).collect();
+        let mut servers = NatsServers { servers, folder };
         // Together: a cluster is ready when the majority has elected a leader.
         servers.servers.iter_mut().for_each(Server::spawn);
         (0..count).for_each(|at| servers.wait_until_ready(at));
@@ -169,15 +186,23 @@ fn local(port: u16) -> SocketAddr {
 }
 
 impl Server {
-    fn configure(folder: &Path, at: usize, routes: &[SocketAddr]) -> Self {
+    fn configure(
+        folder: &Path,
+        at: usize,
+        routes: &[SocketAddr],
+        jetstream: bool,
+        lines: &str,
+    ) -> Self {
         let (clients, monitor) = (local(free_port()), local(free_port()));
         let data = folder.join(format!("data{at}"));
         let mut text = format!(
-            "server_name: n{at}\nlisten: \"{clients}\"\nhttp: \"{monitor}\"\nlogfile: \"{}\"\n\
-             jetstream {{ store_dir: \"{}\", sync_interval: always }}\n",
+            "server_name: n{at}\nlisten: \"{clients}\"\nhttp: \"{monitor}\"\nlogfile: \"{}\"\n{lines}\n",
             folder.join(format!("n{at}.log")).display(),
-            data.display(),
         );
+        if jetstream {
+            let data = data.display();
+            let _ = writeln!(text, "jetstream {{ store_dir: \"{data}\", sync_interval: always }}");
+        }
         if routes.len() > 1 {
             let all: Vec<_> = routes.iter().map(|to| format!("nats-route://{to}")).collect();
             let _ = writeln!(
