@@ -254,8 +254,7 @@ mod tests {
             let with_prefetches = number % 2 == 0;
             let micros = if with_prefetches { 1_020 } else { 1_000 };
             let time = Duration::from_micros(micros);
-            let sample =
-                Sample { class: 0, others: 0, all_others: Some(0), with_prefetches, time };
+            let sample = Sample { class: 0, others: 0, all_others: Some(0), with_prefetches, time };
             limit.binds();
             limit.note(Timestamp::from_nanos(1_000_000 * number), sample);
         }

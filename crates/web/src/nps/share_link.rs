@@ -2,10 +2,12 @@
 
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use async_nats::connection::State;
+use async_nats::datetime::DateTime;
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Stream};
 use async_nats::jetstream::{self, Context};
@@ -28,7 +30,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 const KEPT_BYTES: i64 = 256 << 20;
 /// A failure that lasts is reported after this time.
-const TOLD_AFTER: Duration = Duration::from_secs(10);
+const REPORTED_AFTER: Duration = Duration::from_secs(10);
 /// Pause while the learner has no room.
 const BUSY: Duration = Duration::from_millis(50);
 
@@ -62,7 +64,22 @@ pub(super) async fn run(shared: &Shared) {
 /// only.
 async fn connect(sharing: &Sharing) -> Result<Client, Failure> {
     let settings = &sharing.settings;
+    let refusal = Arc::clone(&sharing.refusal);
     let options = ConnectOptions::new()
+        .event_callback(move |event| {
+            match event {
+                async_nats::Event::Connected => *lock(&refusal) = None,
+                async_nats::Event::ServerError(error) => {
+                    *lock(&refusal) = Some(format!("the NATS server says: {error}"));
+                }
+                async_nats::Event::ClientError(error) => {
+                    *lock(&refusal) =
+                        Some(format!("there is no connection to the NATS server: {error}"));
+                }
+                _ => {}
+            }
+            async {}
+        })
         .name("lull web")
         .retry_on_initial_connect()
         .connection_timeout(CONNECT_TIMEOUT)
@@ -103,7 +120,7 @@ async fn send(shared: &Shared, sharing: &Sharing, client: &Client, jetstream: &C
         sleep(SEND_INTERVAL).await;
         if is_connected(client) {
             let sent = send_all(&mut unsent, shared, sharing, jetstream).await;
-            *lock(&sharing.trouble) = sent.err().map(|error| error.to_string());
+            lock(&sharing.troubles).sending = sent.err().map(|error| error.to_string());
         }
     }
 }
@@ -147,36 +164,45 @@ async fn next_message(shared: &Shared, sharing: &Sharing) -> Option<Message> {
 
 /// Receives what others have sent, from the oldest message that the server keeps.
 async fn receive(shared: &Shared, sharing: &Sharing, jetstream: &Context) {
-    let mut last = 0;
+    let mut received = Received::default();
     loop {
-        // It ends by an error only.
-        let _ = receive_after(&mut last, shared, sharing, jetstream).await;
+        let ended = receive_after(&mut received, shared, sharing, jetstream).await;
+        lock(&sharing.troubles).receiving = ended.err().map(|error| error.to_string());
         sleep(RETRY).await;
     }
 }
 
+/// Up to which message of the stream all are received.
+#[derive(Default)]
+struct Received {
+    last: u64,
+    /// When the stream was made, by the server's clock. A server that has lost its disk gets another stream.
+    stream: Option<DateTime>,
+}
+
 async fn receive_after(
-    last: &mut u64,
+    received: &mut Received,
     shared: &Shared,
     sharing: &Sharing,
     jetstream: &Context,
 ) -> Result<(), Failure> {
     let stream = stream(sharing, jetstream).await?;
-    if stream.cached_info().state.last_sequence < *last {
-        // It is another stream: the server has lost its disk.
-        *last = 0;
+    let created = Some(stream.cached_info().created);
+    if received.stream != created {
+        *received = Received { last: 0, stream: created };
     }
-    let deliver_policy = match *last {
+    let deliver_policy = match received.last {
         0 => DeliverPolicy::All,
         last => DeliverPolicy::ByStartSequence { start_sequence: last + 1 },
     };
     let config = pull::OrderedConfig { deliver_policy, ..pull::OrderedConfig::default() };
     let mut messages = stream.create_consumer(config).await?.messages().await?;
+    lock(&sharing.troubles).receiving = None;
     while let Some(message) = poll_fn(|context| Pin::new(&mut messages).poll_next(context)).await {
         let message = message?;
         let sequence = message.info()?.stream_sequence;
         take(shared, sharing, &message.subject, &message.payload).await;
-        *last = sequence;
+        received.last = sequence;
     }
     Ok(())
 }
@@ -186,7 +212,7 @@ async fn take(shared: &Shared, sharing: &Sharing, subject: &str, sealed: &[u8]) 
     let message = match sharing.sealer.open(subject, sealed) {
         Ok(bytes) => Message::decode(&bytes),
         Err(error) => {
-            if !sharing.has_told_unreadable.swap(true, Ordering::Relaxed) {
+            if !sharing.has_reported_unreadable.swap(true, Ordering::Relaxed) {
                 let why = format!("a message of another proxy cannot be read: {error}");
                 shared.notices.report(&Event::ShareUnreadable { why });
             }
@@ -251,29 +277,24 @@ async fn presence(shared: &Shared, sharing: &Sharing, client: &Client) {
 
 /// Reports interruptions, and divides the budget by the number of proxies.
 async fn watch(shared: &Shared, sharing: &Sharing, client: &Client) {
-    let (mut is_told, mut down_since) = (false, Some(Instant::now()));
+    let (mut is_reported, mut down_since) = (false, Some(Instant::now()));
     loop {
         let (is_up, now) = (is_connected(client), shared.rules.now());
         let was_up = sharing.is_connected.swap(is_up, Ordering::Relaxed);
         if is_up && !was_up {
             lock(&sharing.peers).resume(now);
         }
-        let trouble = if is_up {
-            lock(&sharing.trouble).clone()
-        } else {
-            Some("there is no connection to the NATS server".to_owned())
-        };
-        match trouble {
+        match sharing.trouble() {
             None => {
                 down_since = None;
-                if std::mem::take(&mut is_told) {
+                if std::mem::take(&mut is_reported) {
                     shared.notices.report(&Event::ShareUp);
                 }
             }
             Some(why) => {
                 let since = *down_since.get_or_insert_with(Instant::now);
-                if since.elapsed() > TOLD_AFTER && !is_told {
-                    is_told = true;
+                if since.elapsed() > REPORTED_AFTER && !is_reported {
+                    is_reported = true;
                     shared.notices.report(&Event::ShareDown { why });
                 }
             }

@@ -15,8 +15,8 @@ mod peers;
 mod seal;
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use http::HeaderMap;
 use http::header::USER_AGENT;
@@ -41,11 +41,19 @@ pub(super) struct Sharing {
     pub(super) sender: Sender,
     pub(super) peers: Mutex<Peers>,
     pub(super) is_connected: AtomicBool,
-    /// Why the server takes no messages, although it is connected.
-    pub(super) trouble: Mutex<Option<String>>,
+    pub(super) troubles: Mutex<Troubles>,
+    /// Why the last attempt to connect failed.
+    pub(super) refusal: Arc<Mutex<Option<String>>>,
     pub(super) sent: AtomicU64,
     pub(super) merged: AtomicU64,
-    pub(super) has_told_unreadable: AtomicBool,
+    pub(super) has_reported_unreadable: AtomicBool,
+}
+
+/// Why messages do not pass although there is a connection.
+#[derive(Debug, Default)]
+pub(super) struct Troubles {
+    pub(super) sending: Option<String>,
+    pub(super) receiving: Option<String>,
 }
 
 /// The state for the owner.
@@ -70,10 +78,11 @@ impl Sharing {
             sender: Sender(RandomState::new().hash_one(0)),
             peers: Mutex::default(),
             is_connected: AtomicBool::new(false),
-            trouble: Mutex::default(),
+            troubles: Mutex::default(),
+            refusal: Arc::default(),
             sent: AtomicU64::new(0),
             merged: AtomicU64::new(0),
-            has_told_unreadable: AtomicBool::new(false),
+            has_reported_unreadable: AtomicBool::new(false),
         })
     }
 
@@ -104,6 +113,16 @@ impl Sharing {
         hash.update(headers.get(USER_AGENT).map_or(&b""[..], |agent| agent.as_bytes()));
         let hash: [u8; 32] = hash.finalize().into();
         hash.first_chunk().copied().map_or(0, u64::from_le_bytes)
+    }
+
+    /// Why messages do not pass, if they do not.
+    pub(super) fn trouble(&self) -> Option<String> {
+        if self.is_connected.load(Ordering::Relaxed) {
+            let troubles = lock(&self.troubles);
+            return troubles.sending.clone().or_else(|| troubles.receiving.clone());
+        }
+        let why = lock(&self.refusal).clone();
+        Some(why.unwrap_or_else(|| "there is no connection to the NATS server".to_owned()))
     }
 
     /// The current values.

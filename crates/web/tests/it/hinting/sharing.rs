@@ -11,8 +11,12 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// A proxy of the site with a key, in front of its own server.
 fn proxy(nats: &NatsServers, key: u8, held_back: u16) -> Site {
+    proxy_at(&nats.url(), key, held_back)
+}
+
+fn proxy_at(url: &str, key: u8, held_back: u16) -> Site {
     let share = ShareSettings {
-        servers: nats.url().split(',').map(str::to_owned).collect(),
+        servers: url.split(',').map(str::to_owned).collect(),
         name: "site-example".into(),
         key: [key; 16],
     };
@@ -60,6 +64,49 @@ fn until_hinted(site: &Site, page: &str, url: &str, is_hinted: bool) {
         assert!(begun.elapsed() < SOON, "{url} at {page}: {reply}");
         thread::sleep(Duration::from_millis(220));
     }
+}
+
+/// Waits until a proxy has reported such an event.
+#[track_caller]
+fn until_reported(site: &Site, is_expected: impl Fn(&Event) -> bool) {
+    let begun = Instant::now();
+    loop {
+        let events = site.proxy.events.lock().unwrap();
+        if events.iter().any(&is_expected) {
+            return;
+        }
+        assert!(begun.elapsed() < SOON, "not among {} events", events.len());
+        drop(events);
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn proxy_that_starts_before_the_server_shares_later() {
+    needs!(lull_testing::command("nats-server"));
+    let mut nats = NatsServers::single();
+    nats.kill(0);
+    let (one, other) = (proxy(&nats, 1, 0), proxy(&nats, 1, 0));
+    one.go(1..25, &["/a", "/b"]);
+    until_hinted(&one, "/a", "/b", true);
+    assert_eq!(other.ask(60, "/a", &[], false)["hints"], json!([]));
+    nats.restart(0);
+    nats.wait_until_ready(0);
+    until_hinted(&other, "/a", "/b", true);
+}
+
+/// Each with its cause: a server that rejects the connection, and one that permits only half of what is needed.
+#[test]
+fn server_that_rejects_a_proxy_is_reported() {
+    needs!(lull_testing::command("nats-server"));
+    let is_down = |cause: &'static str| move |event: &Event| matches!(event, Event::ShareDown { why } if why.contains(cause));
+    let nats = NatsServers::single_with(
+        "authorization { user: u, password: p, permissions: { publish: { deny: \"$JS.API.CONSUMER.>\" } } }",
+    );
+    let rejected = proxy(&nats, 1, 0);
+    let half = proxy_at(&nats.url().replace("nats://", "nats://u:p@"), 1, 0);
+    until_reported(&rejected, is_down("authorization"));
+    until_reported(&half, is_down("consumer"));
 }
 
 #[test]
@@ -164,11 +211,6 @@ fn proxies_hold_the_same_visitors_back() {
     // A proxy with another key takes nothing, and says so once.
     one.go(1..25, &["/a", "/b"]);
     until_hinted(&other, "/a", "/b", true);
-    let is_told = |event: &Event| matches!(event, Event::ShareUnreadable { .. });
-    let begun = Instant::now();
-    while !foreign.proxy.events.lock().unwrap().iter().any(is_told) {
-        assert!(begun.elapsed() < SOON, "not told");
-        thread::sleep(Duration::from_millis(100));
-    }
+    until_reported(&foreign, |event| matches!(event, Event::ShareUnreadable { .. }));
     assert_eq!(foreign.ask(60, "/a", &[], false)["hints"], json!([]));
 }
