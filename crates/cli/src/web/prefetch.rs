@@ -122,7 +122,7 @@ pub(super) struct PrefetchArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     token_file: Option<PathBuf>,
     /// Share the model, barred URLs, the budget and the held-back group with other proxies of the site, through
-    /// these NATS servers with JetStream: nats://[USER:PASSWORD@]HOST:PORT, or tls:// with TLS, separated by commas. All proxies
+    /// these NATS servers with JetStream: nats://HOST:PORT or nats://USER:PASSWORD@HOST:PORT, tls:// with TLS, separated by commas. All proxies
     /// need the same file for --model-key
     #[arg(
         long,

@@ -65,7 +65,7 @@ pub(super) async fn run(shared: &Shared) {
 async fn connect(sharing: &Sharing) -> Result<Client, Failure> {
     let settings = &sharing.settings;
     let refusal = Arc::clone(&sharing.refusal);
-    let options = ConnectOptions::new()
+    let mut options = ConnectOptions::new()
         .event_callback(move |event| {
             match event {
                 async_nats::Event::Connected => *lock(&refusal) = None,
@@ -88,7 +88,14 @@ async fn connect(sharing: &Sharing) -> Result<Client, Failure> {
         });
     let servers: Result<Vec<ServerAddr>, _> =
         settings.servers.iter().map(|server| server.parse::<ServerAddr>()).collect();
-    Ok(options.connect(servers?).await?)
+    let servers = servers?;
+    // The client does not use those of the addresses.
+    let mut credentials =
+        servers.iter().filter_map(|server| server.username().zip(server.password()));
+    if let Some((user, password)) = credentials.next() {
+        options = options.user_and_password(user.to_owned(), password.to_owned());
+    }
+    Ok(options.connect(servers).await?)
 }
 
 fn is_connected(client: &Client) -> bool {

@@ -64,8 +64,13 @@ fn replica_receives_only_the_files_that_it_subscribes_to() {
         let options = ReplicaOptions::new(&folder);
         let daemon = ReplicaDaemon::start(options, site.clock(), |_| {}).expect("it starts");
         site.origin().wait_for_files(&names, at, None).await.expect("it is known");
-        let status = daemon.handle().status();
-        assert_eq!((status.objects, status.valid_objects, status.left_bytes), (3, 3, 0));
+        // The file has arrived; it counts once its transaction is applied.
+        patient("all files", || {
+            let status = daemon.handle().status();
+            (status.objects, status.valid_objects, status.left_bytes) == (3, 3, 0)
+        })
+        .await;
+        assert_eq!(daemon.handle().status().demand_bytes, 0);
         daemon.stop().await.expect("it was well");
         site.stop().await;
     });
