@@ -45,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 pub mod daemon;
+mod error_chain;
 mod folder;
 pub mod fuse;
 pub mod http;

@@ -17,6 +17,7 @@ use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 
 use super::LogAddress;
+use crate::error_chain::error_chain;
 
 /// How long a request may take. A cluster elects a leader in some seconds; then the request is repeated.
 const REQUEST: Duration = Duration::from_secs(2);
@@ -255,7 +256,7 @@ impl Client {
             acknowledged.map(|done| done.sequence).map_err(|error| match error.kind() {
                 PublishErrorKind::WrongLastSequence => Failure::Moved,
                 // Also while a cluster elects a leader: the extent tells.
-                _ => Failure::Away(chain(&error)),
+                _ => Failure::Away(error_chain(&error)),
             })
         })
     }
@@ -277,7 +278,7 @@ impl Client {
                     {
                         Err(Failure::NoStream)
                     }
-                    _ => Err(Failure::Away(chain(&error))),
+                    _ => Err(Failure::Away(error_chain(&error))),
                 },
             }
         })
@@ -293,13 +294,13 @@ fn not_found(error: &GetStreamError) -> Failure {
             ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => {
                 Failure::NoJetStream
             }
-            _ => Failure::Away(chain(error)),
+            _ => Failure::Away(error_chain(error)),
         },
         _ => match source.and_then(|source| source.downcast_ref::<RequestError>()) {
             Some(request) if request.kind() == RequestErrorKind::NoResponders => {
                 Failure::NoJetStream
             }
-            _ => Failure::Away(chain(error)),
+            _ => Failure::Away(error_chain(error)),
         },
     }
 }
@@ -308,20 +309,6 @@ fn not_found(error: &GetStreamError) -> Failure {
 fn is_single(kind: &CreateStreamErrorKind) -> bool {
     const NO_CLUSTER: ErrorCode = ErrorCode(10_074);
     matches!(kind, CreateStreamErrorKind::JetStream(error) if error.error_code() == NO_CLUSTER)
-}
-
-/// An error and its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let said = next.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = next.source();
-    }
-    text
 }
 
 /// Waits for work on the runtime. A caller may be a task of another one, so it must not block on this one.

@@ -23,6 +23,7 @@ use super::{OriginEvent, Shared, bodies, lock};
 use crate::daemon::LinkError;
 use crate::daemon::clock::{certificate_time, until};
 use crate::daemon::link::{Incoming, Outgoing, TIMEOUT, answer, prepare, soon};
+use crate::error_chain::error_chain;
 use crate::identity::{EnrolError, NotAdmitted, Peer};
 
 /// The maximum number of connections of one replica without a named channel, so that it excludes no other.
@@ -67,20 +68,6 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
     }
     drop(listener);
     while tasks.join_next().await.is_some() {}
-}
-
-/// An error and its causes on one line.
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let said = next.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = next.source();
-    }
-    text
 }
 
 /// One connection, from its first packet to its end. An error means that the connection was never
