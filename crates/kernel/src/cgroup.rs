@@ -46,7 +46,7 @@ impl Hierarchy {
         let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let own = own_cgroup(&text);
         // A whole hierarchy before a part of it, and one that contains the own cgroup.
-        let mut mounts = mounts::of_kind("self", "cgroup2");
+        let mut mounts = mounts::of_kind(mounts::THREAD, "cgroup2");
         mounts.retain(|mount| own.starts_with(&mount.root));
         mounts.sort_by_key(|mount| mount.root.components().count());
         let mut read_only = None;

@@ -17,11 +17,15 @@ use crate::process::parent;
 /// The usual mount point of the BPF file system.
 const BPFFS: &str = "/sys/fs/bpf";
 
+/// The folder above it. A process locks it while it mounts or unmounts the BPF file system. Each mount is a new file
+/// system, so a second one at the same place would hide the pins in the first.
+const MOUNT_LOCK: &str = "sys/fs";
+
+/// This thread in `/proc`. A thread may have mounts of its own, and `self` has those of the first thread.
+pub(crate) const THREAD: &str = "thread-self";
+
 /// The source of Lull's mounts. Other mounts have the name of the file system there, or "none".
 const SOURCE: &str = "lull";
-
-/// How often it is mounted again if other processes unmount it.
-const ATTEMPTS: usize = 5;
 
 /// One line of a `mountinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +83,7 @@ fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(&out))
 }
 
-/// The mounts of a type that are visible to a process, `self` or an id.
+/// The mounts of a type that are visible to a process, [`THREAD`] or an id.
 pub(crate) fn of_kind(process: &str, kind: &str) -> Vec<Mount> {
     let text = fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
     let mut mounts = parse(&text);
@@ -90,7 +94,7 @@ pub(crate) fn of_kind(process: &str, kind: &str) -> Vec<Mount> {
 /// The mounts of file systems whose data is sent to the network by the kernel or by another process than the
 /// writing one.
 pub(crate) fn networks() -> Vec<Mount> {
-    let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let text = fs::read(format!("/proc/{THREAD}/mountinfo")).unwrap_or_default();
     let mut mounts = parse(&text);
     mounts.retain(|mount| mount.kind.to_str().is_some_and(is_network));
     mounts
@@ -143,11 +147,8 @@ impl Bpffs {
     /// [`Error::BpffsDenied`] if it is mounted and not accessible to this process.
     pub(crate) fn find() -> Result<Option<Self>> {
         let elder = oldest_ancestor();
-        let root = match &elder {
-            Some(pid) => PathBuf::from(format!("/proc/{pid}/root")),
-            None => PathBuf::from("/"),
-        };
-        let mut mounts = of_kind(elder.as_deref().unwrap_or("self"), "bpf");
+        let root = root_of(elder.as_deref());
+        let mut mounts = of_kind(elder.as_deref().unwrap_or(THREAD), "bpf");
         mounts.retain(|mount| mount.root == Path::new("/"));
         mounts.sort_by_key(|mount| mount.point != Path::new(BPFFS));
         let mut denied = None;
@@ -173,14 +174,17 @@ impl Bpffs {
 
     /// Finds it, and mounts it if necessary.
     pub(crate) fn mount() -> Result<Self> {
-        // Another `lull` may unmount an empty one before this process has it open.
-        for _ in 0..ATTEMPTS {
-            if let Some(found) = Self::find()? {
-                return Ok(found);
-            }
-            in_oldest_namespace(mount_bpffs).map_err(|source| Error::NoBpffs { source })?;
+        if let Some(found) = Self::find()? {
+            return Ok(found);
         }
-        Self::find()?.ok_or_else(|| Error::NoBpffs { source: io::ErrorKind::NotFound.into() })
+        let no_bpffs = |source| Error::NoBpffs { source };
+        let _lock = lock_mounts().map_err(no_bpffs)?;
+        // Another process may have mounted it before this one had the lock.
+        if let Some(found) = Self::find()? {
+            return Ok(found);
+        }
+        in_oldest_namespace(mount_bpffs).map_err(no_bpffs)?;
+        Self::find()?.ok_or_else(|| no_bpffs(io::ErrorKind::NotFound.into()))
     }
 
     /// A path that leads there from any namespace, while this value exists.
@@ -193,6 +197,7 @@ impl Bpffs {
 impl Drop for Bpffs {
     fn drop(&mut self) {
         if self.is_ours && is_empty(&self.path()) {
+            let _lock = lock_mounts();
             self.root = None;
             // Fails while another `lull` has it open, which does the same afterwards.
             let _ = in_oldest_namespace(|| Ok(nix::mount::umount(BPFFS)?));
@@ -213,16 +218,30 @@ fn is_bpffs(root: &File) -> bool {
     fstatfs(root).is_ok_and(|stat| stat.filesystem_type() == BPF_FS_MAGIC)
 }
 
+fn lock_mounts() -> io::Result<File> {
+    let folder = File::open(root_of(oldest_ancestor().as_deref()).join(MOUNT_LOCK))?;
+    folder.lock()?;
+    Ok(folder)
+}
+
+/// The root folder of a process, by default of this thread.
+fn root_of(process: Option<&str>) -> PathBuf {
+    match process {
+        Some(pid) => PathBuf::from(format!("/proc/{pid}/root")),
+        None => PathBuf::from("/"),
+    }
+}
+
 /// The oldest ancestor whose mounts we may read, if they are not ours.
 fn oldest_ancestor() -> Option<String> {
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
-    let mut ancestors = vec!["self".to_owned()];
+    let mut ancestors = vec![THREAD.to_owned()];
     while let Some(parent) = parent(&ancestors[ancestors.len() - 1]) {
         ancestors.push(parent.to_string());
     }
     ancestors.push("1".to_owned());
     let elder = ancestors.into_iter().rev().find(|pid| namespace(pid).is_some())?;
-    (namespace(&elder) != namespace("self")).then_some(elder)
+    (namespace(&elder) != namespace(THREAD)).then_some(elder)
 }
 
 /// Does something to the mounts of the oldest accessible ancestor.
@@ -248,7 +267,39 @@ fn mount_bpffs() -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use lull_testing::{bpf, needs};
+
     use super::*;
+
+    /// A thread with mounts of its own, such as a test in a namespace, once mounted it where nothing looked for it.
+    #[test]
+    fn bpffs_is_found_by_a_thread_with_its_own_mounts() {
+        needs!(bpf());
+        thread::spawn(|| {
+            nix::sched::unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            nix::mount::mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+            let found = Bpffs::mount().unwrap();
+            assert!(is_bpffs(found.root.as_ref().unwrap()));
+        })
+        .join()
+        .unwrap();
+    }
+
+    /// Two file systems at one place would hide each other's pins.
+    #[test]
+    fn bpffs_is_one_file_system_for_processes_that_mount_at_once() {
+        needs!(bpf());
+        for _ in 0..20 {
+            let threads: Vec<_> =
+                (0..8).map(|_| thread::spawn(|| Bpffs::mount().unwrap())).collect();
+            let found: Vec<Bpffs> = threads.into_iter().map(|one| one.join().unwrap()).collect();
+            let device = |one: &Bpffs| one.root.as_ref().unwrap().metadata().unwrap().dev();
+            assert!(found.iter().all(|one| device(one) == device(&found[0])));
+        }
+    }
 
     #[test]
     fn network_file_systems_are_known_by_type() {
