@@ -1,4 +1,4 @@
-"""Cells as `lull lab report --cells` tells them, and tables of them in Markdown."""
+"""Cells from `lull lab report --cells`, and tables of them in Markdown."""
 
 import statistics
 
@@ -34,7 +34,7 @@ def known(cells, value):
 
 
 def mean(cells, value, worst, count):
-    """The mean, and the worst; how many are missing of what the page says it is the mean of."""
+    """The mean and the worst value; the number of values, if it differs from the page's."""
     seen = known(cells, value)
     if not seen:
         return "—"
@@ -43,7 +43,7 @@ def mean(cells, value, worst, count):
 
 
 def each(cells, value, form="{:.2f}"):
-    """One figure after the other, as there are few."""
+    """All figures in a row, because there are few."""
     return ", ".join("—" if seen is None else form.format(seen) for seen in map(value, cells)) or "—"
 
 
@@ -53,7 +53,7 @@ def table(head, rows):
 
 
 def averages(groups, value, form="{:.2f}", average=statistics.mean):
-    """One mean over repetitions after the other, for groups of cells."""
+    """The means over repetitions in a row, for groups of cells."""
     means = (known(cells, value) for cells in groups)
     return ", ".join(form.format(average(seen)) if seen else "—" for seen in means)
 

@@ -35,7 +35,7 @@ VARIANTS = {
 
 
 def by_buffer(cells, named, value, worst, count):
-    """A row for each of those named by `named`, and number of flows."""
+    """A row for each name in `named` and each number of flows."""
     axis, names = named
     rows = [
         [name, str(flows)]
@@ -54,7 +54,7 @@ def by_foreground(cells, value, worst):
 
 
 def by_percentile(cells):
-    """What requests that join take, a row for each number of flows and share of the answers."""
+    """Latency of requests that join, a row for each number of flows and each percentile."""
     rows = [
         [str(flows), title]
         + [mean(select(cells, flows=flows, buffer=b), metric(name), max, 18) for b in BUFFERS]
@@ -128,7 +128,7 @@ def times(cells):
 
 
 def floor(cells, judged):
-    """The cells that the prototype was measured in, what it kept there, and what is kept now."""
+    """The prototype's cells, its goodput there, and the goodput now."""
     rows = [
         [
             RATES[cell.values["rate"]],
@@ -144,8 +144,8 @@ def floor(cells, judged):
         if cell.values["floor"]
     ]
     if [row[-1] for row in rows].count("met") != judged["met"]:
-        sys.exit("lull: the floor of the prototype is judged otherwise by the plan")
-    head = ["foreground", "flows", "demanded (Mbit/s)", "here", ""]
+        sys.exit("lull: the plan judges the prototype's goodput differently")
+    head = ["foreground", "flows", "minimum (Mbit/s)", "here", ""]
     return table(["rate", "RTT", "buffer", *head], rows)
 
 
@@ -158,8 +158,8 @@ def trickled(cells):
             for value in ("kept", "rtt"):
                 row += [each(cells, metric(value)) for cells in some]
             rows.append(row)
-    head = [f"{what}: {buffer}" for what in ("kept", "RTT") for buffer in BUFFERS.values()]
-    return table(["of the link", "foreground", *head], rows)
+    head = [f"{what}: {buffer}" for what in ("goodput kept", "RTT") for buffer in BUFFERS.values()]
+    return table(["part of the link", "foreground", *head], rows)
 
 
 def verdict_of(plan, name):
@@ -181,31 +181,31 @@ def none_below(verdict):
 
 
 def demanded(plan, what, orders):
-    """What the plan's checks say of both start orders, which end their names."""
+    """The results of the plan's checks for both start orders, which end their names."""
     rows = [[what], ["none below 0.90"], ["mean RTT ≤ 1.10 × alone"], ["both in the same cells"]]
     for order in orders:
-        goodput = verdict_of(plan, f"goodput{order}")
-        # The share of the cells and the bound for all are two demands of one check.
+        goodput = verdict_of(plan, f"the foreground keeps its goodput ({order})")
+        # One check has two conditions: the share of the cells, and the bound for all of them.
         share = goodput["met"] >= goodput["share"] * goodput["judged"] - 1e-9
         rows[0].append(met({**goodput, "is_met": share}))
         rows[1].append(none_below(goodput))
-        rows[2].append(met(verdict_of(plan, f"RTT{order}")))
-        rows[3].append(met(verdict_of(plan, f"goodput and RTT{order}")))
-    return table(["demanded from 1 BDP on, in 80 % of the cells", "beside", "joined"], rows)
+        rows[2].append(met(verdict_of(plan, f"the mean RTT is at most 1.10 of alone ({order})")))
+        rows[3].append(met(verdict_of(plan, f"goodput and RTT hold in the same cells ({order})")))
+    return table(["target from 1 BDP, in 80 % of the cells", "beside", "joined"], rows)
 
 
 def demanded_of_latecomers(plan):
     rows = []
     for name, title, bound in (
-        ("goodput in the first ten seconds", "goodput in the first ten seconds", "0.90"),
-        ("goodput", "goodput later", "0.90"),
-        ("RTT", "mean RTT ≤ 1.10 × alone, later", ""),
+        ("the foreground keeps its goodput in the first ten seconds", "goodput in the first ten seconds", "0.90"),
+        ("the foreground keeps its goodput", "goodput later", "0.90"),
+        ("the mean RTT is at most 1.10 of alone", "mean RTT ≤ 1.10 × alone, later", ""),
     ):
         verdict = verdict_of(plan, name)
         share = verdict["met"] >= verdict["share"] * verdict["judged"] - 1e-9
         below = none_below(verdict) if bound else ""
         rows.append([title, met({**verdict, "is_met": share}), below])
-    return table(["demanded in 80 % of the cells", "", "below 0.90, which none may be"], rows)
+    return table(["target in 80 % of the cells", "", "below 0.90 (none allowed)"], rows)
 
 
 def latecomers(cells):
@@ -233,9 +233,9 @@ def filled(cells):
                     some = select(cells, background=background, **path)
                     row += [each(some, metric(name)) for name in ("latency", "filled")]
                 rows.append(row)
-    backgrounds = ("Nice", "as much, fixed", "more, fixed")
-    head = [title for name in backgrounds for title in (f"{name}: time", "of the link")]
-    return table(["rate", "RTT", "foreground", "requests alone: of the link", *head], rows)
+    backgrounds = ("Nice", "fixed, same rate", "fixed, higher rate")
+    head = [title for name in backgrounds for title in (f"{name}: time", "part of the link")]
+    return table(["rate", "RTT", "foreground", "requests alone: part of the link", *head], rows)
 
 
 def returns(cells):
@@ -252,7 +252,7 @@ def returns(cells):
 
 
 def processor(cells):
-    """Seconds of processor time for a gigabyte, over the repetitions that nothing disturbed."""
+    """Seconds of processor time per gigabyte, over the undisturbed repetitions."""
     cells = [cell for cell in cells if cell.metrics["others"] < 0.1]
     rows = []
     for name, title in (
@@ -260,12 +260,12 @@ def processor(cells):
         ("cubic", "CUBIC, s/GB"),
         ("reno", "Reno, s/GB"),
         ("ratio", "Nice / CUBIC"),
-        ("ratio_process", "Nice / CUBIC, the process alone"),
+        ("ratio_process", "Nice / CUBIC, process only"),
     ):
         seen = known(cells, metric(name))
         figures = (statistics.median(seen), min(seen), max(seen))
         rows.append([title, *(f"{figure:.2f}" for figure in figures)])
-    return table(["", "median", "least", "most"], rows)
+    return table(["", "median", "minimum", "maximum"], rows)
 
 
 def tables(plans, cells):
@@ -282,20 +282,20 @@ def tables(plans, cells):
         "rtt-beside": by_foreground(nice, rtt, max),
         "demanded-bulk": demanded(
             plans["kernel-matrix"],
-            "goodput ≥ 0.97 less what the smallest windows send",
-            (" beside", " joined"),
+            "goodput ≥ 0.97 less the rate of the smallest windows",
+            ("beside", "joined"),
         ),
         "link-alone": by_foreground(nice, alone, min),
         "times": times(nice),
-        "floor": floor(nice, verdict_of(plans["kernel-matrix"], "floor of the prototype")),
+        "floor": floor(nice, verdict_of(plans["kernel-matrix"], "the foreground keeps at least the prototype's goodput")),
         "requests-mean": by_foreground(requests, latency, max),
         "requests-p95": by_foreground(requests, metric("latency_p95"), max),
         "requests-p99": by_foreground(requests, metric("latency_p99"), max),
         "requests-joined": by_percentile(requests),
         "demanded-requests": demanded(
             plans["kernel-matrix"],
-            "0.97 of what a request gets of the link alone (its size over its time), less the smallest windows",
-            (" of requests", " of requests joined"),
+            "a request's size over its time ≥ 0.97 of alone, less the rate of the smallest windows",
+            ("requests", "requests joined"),
         ),
         "compared-goodput": by_background(bulk, kept, min),
         "compared-rtt": by_background(bulk, rtt, max),

@@ -12,30 +12,30 @@ PLANS = [
 LOADS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 POLICIES = {
     "none": "none",
-    "no-avoidance 1": "one file for each page, whatever happens",
-    "no-avoidance 5": "five",
-    "scheduler 1": "one, by a server at nice 19",
-    "scheduler 5": "five, by such a server",
-    "monitor 3 ms": "the paper's monitor, late from 3 ms on",
-    "monitor 10 ms": "late from 10 ms on",
-    "monitor": "the monitor that finds its threshold",
+    "no-avoidance 1": "one file per page, no avoidance",
+    "no-avoidance 5": "five files per page, no avoidance",
+    "scheduler 1": "one file per page, server at nice 19",
+    "scheduler 5": "five files per page, server at nice 19",
+    "monitor 3 ms": "paper's monitor, late from 3 ms",
+    "monitor 10 ms": "paper's monitor, late from 10 ms",
+    "monitor": "monitor with learned threshold",
 }
 
 
 def thresholds(cells):
-    """What a static threshold does to bandwidth, misses and time: figure 1."""
+    """Bandwidth, misses and times by static threshold: figure 1."""
     rows = []
     for threshold in (1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001):
         some = [select(cells, threshold=threshold)]
-        row = ["nothing is fetched ahead" if threshold == 1 else str(threshold)]
+        row = ["no prefetching" if threshold == 1 else str(threshold)]
         row += [averages(some, metric(name)) for name in ("bandwidth", "misses")]
         row += [averages(some, metric(name), "{:.0f}") for name in ("miss", "response")]
         rows.append(row)
-    return table(["threshold", "bandwidth, of none", "miss rate", "miss time, ms", "response time, ms"], rows)
+    return table(["threshold", "bandwidth, × none", "miss rate", "miss time, ms", "response time, ms"], rows)
 
 
 def by_load(cells, head, axis, titles, loads, name, form="{:.1f}"):
-    """A metric by how much demand there is, with a row for each of an axis' values, which have titles."""
+    """A metric by demand load, with a row for each value of an axis, with its title."""
     rows = []
     for value, title in titles.items():
         some = select(cells, **{axis: value})
@@ -44,29 +44,29 @@ def by_load(cells, head, axis, titles, loads, name, form="{:.1f}"):
 
 
 def files(cells):
-    """Response time by demand, with so many files for each request: figure 2."""
-    return by_load(cells, "files", "files", {count: str(count) for count in (0, 1, 5)}, LOADS, "response")
+    """Response time by demand load and files per request: figure 2."""
+    return by_load(cells, "files per request", "files", {count: str(count) for count in (0, 1, 5)}, LOADS, "response")
 
 
 def managed(cells, *shown):
-    """For each way to manage what is fetched ahead: figures 9 and 10."""
-    return by_load(cells, "fetched ahead", "policy", POLICIES, (0.1, 0.3, 0.5, 0.7, 0.9), *shown)
+    """By prefetch policy: figures 9 and 10."""
+    return by_load(cells, "prefetching", "policy", POLICIES, (0.1, 0.3, 0.5, 0.7, 0.9), *shown)
 
 
 def bursty(cells):
-    """What a log that comes in bursts waits, and what is fetched meanwhile: figure 11."""
+    """Response times of a bursty log, and prefetched throughput: figure 11."""
     rows = []
     for policy, title in POLICIES.items():
         some = [select(cells, policy=policy)]
         row = [title, *(averages(some, metric(name), "{:.1f}") for name in ("response", "p99"))]
         rows.append(row + [averages(some, metric("of_none")), averages(some, metric("ahead"), "{:.1f}")])
-    return table(["fetched ahead", "response time, ms", "p99, ms", "× none", "ahead, Mbit/s"], rows)
+    return table(["prefetching", "response time, ms", "p99, ms", "× none", "prefetched, Mbit/s"], rows)
 
 
 BROWSERS = {
     "none": "none",
     "lull": "`lull web`",
-    "lull-100": "what is pointed at (`--least-worth 100`)",
+    "lull-100": "links under the pointer (`--least-worth 100`)",
     "eager": "rules, eager",
     "moderate": "rules, moderate",
     "instant.page": "instant.page",
@@ -76,7 +76,7 @@ BROWSERS = {
 
 
 def browsers(cells):
-    """What visitors wait for, and what it costs, by what prefetches."""
+    """Waiting times of visitors, and additional bytes, by prefetcher."""
     rows = []
     for policy, title in BROWSERS.items():
         some = [select(cells, policy=policy)]
@@ -84,19 +84,19 @@ def browsers(cells):
         names = ("load", "saved", "hit_load", "hit_without")
         row += [averages(some, metric(name), "{:.0f}") if policy != "none" or name == "load" else "" for name in names]
         rows.append(row + [averages(some, metric(name), "{:.1f}") if policy != "none" else "" for name in ("more", "wasted")])
-    head = ["prefetching", "hits", "ready", "until loaded, ms", "saved, ms", "a hit, ms", "the same without", "kB more a navigation"]
-    return table([*head, "kB more a hit"], rows)
+    head = ["prefetching", "hits", "ready", "until loaded, ms", "saved, ms", "hits, ms", "the same without, ms", "added kB per navigation"]
+    return table([*head, "added kB per hit"], rows)
 
 
 def by_hand(cells):
-    """`lull web` beside thresholds that were set by hand: figure 13."""
-    titles = {"nps": "`lull web`, paper's budget", "shipped": "`lull web`, as shipped", "proxy": "`lull web`, nothing is fetched"}
+    """`lull web` compared with thresholds set by hand: figure 13."""
+    titles = {"nps": "`lull web`, paper's budget", "shipped": "`lull web`, as shipped", "proxy": "`lull web`, no prefetching"}
     rows = []
     for policy in ("none", "0.5", "0.3", "0.1", "0.03", "0.01", "nps", "shipped", "proxy"):
         some = [select(cells, policy=policy)]
         row = [titles.get(policy, policy), averages(some, metric("response"), "{:.0f}")]
         rows.append(row + [averages(some, metric(name), "{:.3f}") for name in ("hits", "demand", "ahead")])
-    return table(["threshold", "response time, ms", "hits, of requests", "demand, Mbit/s", "ahead, Mbit/s"], rows)
+    return table(["threshold", "response time, ms", "hits, part of requests", "demand, Mbit/s", "prefetched, Mbit/s"], rows)
 
 
 def lists(cells):
@@ -110,11 +110,11 @@ def lists(cells):
         for prefetching in ("none", "conservative-reno", "conservative-nice", "aggressive-reno", "aggressive-nice"):
             some = [select(cells, network=network, prefetching=prefetching)]
             row = [network, prefetching.replace("-reno", ", Reno").replace("-nice", ", Nice")]
-            # As the plan's checks have it: of the means, not the mean of each trial's.
+            # As in the plan's checks: the ratio of the means, not the mean of the trials' ratios.
             of_none = latency(network, prefetching) / latency(network, "none")
             row += [f"{latency(network, prefetching):.0f}", f"{of_none:.2f}"]
             rows.append(row + [averages(some, metric(name)) for name in ("hits", "demand", "ahead")])
-    head = ["network", "prefetching", "response time, ms", "× none", "hits, of requests", "demand, of the link", "ahead, of the link"]
+    head = ["network", "prefetching", "response time, ms", "× none", "hits, part of requests", "demand, part of the link", "prefetched, part of the link"]
     return table(head, rows)
 
 
@@ -122,14 +122,14 @@ LONG = "15:00 to 15:55"
 
 
 def end_to_end(cells, loads=("unloaded", "loaded server", "loaded network"), buffers=("16kB", "64kB")):
-    """By what is loaded: figure 12."""
+    """By loaded resource: figure 12."""
     rows = []
     for load in loads:
         for buffer in buffers:
             for policy, title in (
                 ("none", "none"),
-                ("no-avoidance", "without avoidance"),
-                ("no-avoidance 70", "70 files a page"),
+                ("no-avoidance", "no avoidance"),
+                ("no-avoidance 70", "70 files per page"),
                 ("nps", "`lull web`"),
             ):
                 whole, before = (
@@ -139,12 +139,12 @@ def end_to_end(cells, loads=("unloaded", "loaded server", "loaded network"), buf
                 for some in (whole, before):
                     row += ["" if policy == "none" else averages(some, metric("change"), "{:+.0f} %"), averages(some, metric("hits"))]
                 rows.append(row)
-    head = ["loaded", "buffer", "fetched ahead", "response time, ms", "against none", "hits", "trained on what was before", "hits"]
+    head = ["loaded", "buffer", "prefetching", "response time, ms", "against none", "hits", "trained on earlier data", "hits"]
     return table(head, rows)
 
 
 def proxies(cells):
-    """`lull web` as a proxy, beside nginx. Medians, as in the plan's checks."""
+    """`lull web` as a proxy, compared with nginx. Medians, as in the plan's checks."""
     rows = []
     for thing in ("1 kB", "64 kB"):
         for proxy, title in (("nginx", "nginx"), ("plain", "`lull web --plain`"), ("lull", "`lull web`")):
@@ -153,42 +153,42 @@ def proxies(cells):
             for name, form in (("rate", "{:,.0f}"), ("cpu", "{:.1f}"), ("p99", "{:.1f}"), ("carried", "{:.1f}"), ("idle", "{:.1f}")):
                 row.append(averages(some, metric(f"{proxy}_{name}"), form, statistics.median))
             rows.append(row)
-    head = ["object", "proxy", "requests a second", "processor, µs a request", "p99 at 70 % of wrk's, ms", "of the open loop's"]
-    return table([*head, "an idle connection, kB"], rows)
+    head = ["object", "proxy", "requests per second", "processor time per request, µs", "p99 at 70 % of wrk's rate, ms", "at 70 % of the open-loop rate, ms"]
+    return table([*head, "memory per idle connection, kB"], rows)
 
 
 def munging(cells):
-    """What it adds to a page to put the script into it, by how the page comes. Medians as well."""
+    """Time added by munging, by the page's encoding. Medians as well."""
     rows = []
     for kind in ("page", "page in gzip", "page in gzip as zstd", "page in br", "page in br as zstd", "page in zstd"):
         some = [select(cells, object=kind)]
-        title = "plain" if kind == "page" else kind.removeprefix("page in ").replace(" as zstd", ", for who takes zstd")
+        title = "plain" if kind == "page" else kind.removeprefix("page in ").replace(" as zstd", ", sent as zstd")
         added = [averages(some, metric(name), "{:.2f}", statistics.median) for name in ("munging", "munging_cpu")]
         rows.append([title, averages(some, metric("page"), "{:.2f}", statistics.median), *added])
-    return table(["the page comes", "by `--plain`, ms", "munging adds for each 100 kB, ms", "of the processor, ms"], rows)
+    return table(["encoding of the page", "time with `--plain`, ms", "added by munging per 100 kB, ms", "added processor time, ms"], rows)
 
 
 def knee(cells):
-    """Demand beside `lull web`'s prefetching, by how near the server is to its knee."""
+    """Demand beside `lull web`'s prefetching, by load relative to the knee."""
     rows = []
     for load in (0.2, 0.5, 0.9):
         some = [select(cells, load=load)]
         row = [str(load), *(averages(some, metric(name), "{:.1f}") for name in ("none_p99", "nps_p99"))]
         row += [averages(some, metric(name)) for name in ("p99", "p99_middle", "mean")]
         rows.append(row + [averages(some, metric(name), "{:.4f}") for name in ("hits", "ahead")])
-    head = ["demand, of the knee", "p99 without, ms", "with, ms", "× without", "by the turn in the middle", "mean of all, × without"]
-    return table([*head, "hits, of requests", "fetched ahead, of the knee"], rows)
+    head = ["demand, part of the knee", "p99 without, ms", "p99 with, ms", "p99, × without", "middle turn, × without", "mean of all, × without"]
+    return table([*head, "hits, part of requests", "prefetched, part of the knee"], rows)
 
 
 def speed(cells):
-    """What predictors cost a processor."""
+    """Processor time and memory of predictors."""
     rows = []
     for predictor, title in (("ppm=2/10", "PPM-2/10"), ("default", "the default")):
         some = [select(cells, predictor=predictor)]
         row = [title, averages(some, metric("lines"), "{:,.0f}")]
         row += [averages(some, metric(name), "{:.1f}") for name in ("p50", "p99")]
         rows.append(row + [averages(some, metric("resident"), "{:.0f}")])
-    return table(["predictor", "lines a second", "a hint list, median, µs", "p99, µs", "memory, MiB"], rows)
+    return table(["predictor", "lines per second", "hint list, median, µs", "hint list, p99, µs", "memory, MiB"], rows)
 
 
 def tables(_plans, cells):

@@ -24,20 +24,20 @@ PLANS = [
 
 
 def widths(cells):
-    """What is said of Nice, by how many packets path and buffer hold."""
+    """Results of Nice by the number of packets in path and buffer."""
     cases = {"3 ×": "11 packets", "as it is": "28", "12 ×": "64", "24 ×": "138"}
     few, crowds, many = (1, 16, 100), (8, 16, 64), (16, 100)
     rows = [
         [f"{title}, {', '.join(map(str, flows[:-1]))} and {flows[-1]} flows"]
         + [by_flows(cells, flows, name, case=case, background=background) for case in cases]
         for title, background, name, flows in (
-            ("latency of router prioritization beside Nice", "nice", "of_priority", few),
-            ("latency of none beside Nice", "nice", "slowdown", many),
+            ("latency beside Nice, × router prioritization", "nice", "of_priority", few),
+            ("latency beside Nice, × none", "nice", "slowdown", many),
             ("beside Vegas(1, 3)", "vegas", "slowdown", many),
             ("beside Reno", "reno", "slowdown", many),
             ("beside Nice", "nice", "slowdown", crowds),
-            ("beside Nice with windows of a packet at least", "nosub1", "slowdown", crowds),
-            ("what Nice reaps, of router prioritization", "nice", "reaped", few),
+            ("beside Nice with windows of at least a packet", "nosub1", "slowdown", crowds),
+            ("bytes of Nice, × router prioritization", "nice", "reaped", few),
         )
     ]
     rows = [[row[0], *(shown if set(shown) != set("—, ") else "" for shown in row[1:])] for row in rows]
@@ -50,20 +50,20 @@ def vegas(cells):
         "Vegas(3, 6)": "3 and 6",
         "Vegas(6, 12)": "6 and 12",
         "Vegas(20, 40)": "20 and 40",
-        "Vegas never steps back": "grows as Reno, never steps back",
+        "Vegas never steps back": "Reno's growth, never steps back",
     }
     some = select(cells, background="vegas")
     rows = [
-        ["latency of none beside 1, 16 and 100 flows"]
+        ["latency beside 1, 16 and 100 flows, × none"]
         + [by_flows(some, (1, 16, 100), "slowdown", case=case) for case in cases],
-        ["what one reaps, of router prioritization"]
+        ["bytes of one flow, × router prioritization"]
         + [by_flows(some, (1,), "reaped", case=case) for case in cases],
     ]
     return table(["", *cases.values()], rows)
 
 
 def red(choices, plain):
-    """Nice under RED, over the path of figure 7 and over a wider one."""
+    """Nice under RED, over the path of figure 7 and over one that holds more packets."""
     rows = [
         [title, by_flows(cells, (16, 100), "of_priority", background="nice", **values)]
         for title, cells, values in (
@@ -71,7 +71,7 @@ def red(choices, plain):
             ("138", choices, {"case": "24 ×, RED"}),
         )
     ]
-    return table(["", "latency of router prioritization beside 16 and 100 Nice flows, under RED"], rows)
+    return table(["", "latency beside 16 and 100 Nice flows under RED, × router prioritization"], rows)
 
 
 def vegas_foreground(choices, plain):
@@ -91,7 +91,7 @@ def vegas_foreground(choices, plain):
 
 
 def ablated(cells):
-    """Nice without each part, as a multiple of the whole Nice's latency."""
+    """Latency of Nice without each part, as a multiple of Nice's."""
     flows = (4, 16, 64)
     rows = [
         [title]
@@ -101,7 +101,7 @@ def ablated(cells):
             ("nohalving", "without multiplicative decrease"),
             ("nosub1", "without windows below one"),
             ("renobase", "on Reno"),
-            ("refined", "with our refinements"),
+            ("refined", "with Lull's refinements"),
         )
     ]
     return table(["4, 16 and 64 flows", "28 packets in path and buffer", "138"], rows)
@@ -118,7 +118,7 @@ def pareto(cells):
             ("an eighth on", "12 of 400 kbit/s, on for an eighth of the time"),
         )
     ]
-    return table(["foreground", "what 1, 4, 16 and 64 Nice flows reap, of router prioritization"], rows)
+    return table(["foreground", "bytes of 1, 4, 16 and 64 Nice flows, × router prioritization"], rows)
 
 
 def figure_6(plain, under_red):
@@ -130,10 +130,10 @@ def figure_6(plain, under_red):
 
     rows = []
     for title, above, below in (
-        ("Nice, of router prioritization", "nice", "priority"),
-        ("Reno, of Nice", "reno", "nice"),
-        ("Vegas(1, 3), of Nice", "vegas", "nice"),
-        ("Vegas(0, 0), of Nice", "vegas00", "nice"),
+        ("Nice, × router prioritization", "nice", "priority"),
+        ("Reno, × Nice", "reno", "nice"),
+        ("Vegas(1, 3), × Nice", "vegas", "nice"),
+        ("Vegas(0, 0), × Nice", "vegas00", "nice"),
     ):
         for queue, cells in (("RED", under_red), ("drop-tail", plain)):
             pairs = zip(latency(cells, above), latency(cells, below))
@@ -142,7 +142,7 @@ def figure_6(plain, under_red):
 
 
 def bursts(cells):
-    """What depends on how fast the trace's stand-in sends a burst, without classes and beside one flow."""
+    """Results by the burst rate of the trace's stand-in, without classes and beside one flow."""
     printed = {
         "SACK": {"cost": "2.3", "growth": "93", "throughput": "1017"},
         "TCP-Background": {"cost": "2.3", "growth": "93", "throughput": "1017"},
@@ -152,8 +152,8 @@ def bursts(cells):
     rows = []
     for protocol in printed:
         for name, title, form in (
-            ("cost", "the trace's throughput lost, %", "{:.1f}"),
-            ("growth", "its delay grows by, %", "{:.0f}"),
+            ("cost", "throughput that the trace loses, %", "{:.1f}"),
+            ("growth", "growth of its delay, %", "{:.0f}"),
             ("throughput", "KiB/s", "{:.0f}"),
         ):
             row = [f"{protocol}: {title}", printed[protocol][name]]
@@ -167,7 +167,7 @@ def bursts(cells):
 
 
 def timeouts(cells):
-    """What depends on the least timeout."""
+    """Results by minimum timeout."""
     printed = {
         ("one", "throughput", "Reno"): "820",
         ("one", "throughput", "SACK"): "1007",
@@ -205,7 +205,7 @@ def timeouts(cells):
 
 
 def speed(dumbbells):
-    """What a packet costs the simulator on one core, and a flow."""
+    """Cost of a packet and of a flow in the simulator, on one core."""
     rows = []
     for flows in (10, 100, 1000, 10000):
         cells = [select(dumbbells, flows=flows)]
@@ -218,11 +218,11 @@ def speed(dumbbells):
                 averages(cells, lambda cell: cell.metrics["memory"] / 1000, "{:.1f}"),
             ]
         )
-    return table(["flows", "a packet, ns", "an event, ns", "of 10 flows", "memory of a flow, kB"], rows)
+    return table(["flows", "per packet, ns", "per event, ns", "× 10 flows", "memory per flow, kB"], rows)
 
 
 def beside_the_kernel(cells):
-    """The same dumbbell simulated, and by the kernel over the emulator."""
+    """The same dumbbell in the simulator, and with the kernel over the emulator."""
     rows = []
     for control, title in (("cubic", "CUBIC"), ("reno", "Reno"), ("bbr", "BBR"), ("nice", "Nice")):
         for flows in (1, 8):
@@ -233,7 +233,7 @@ def beside_the_kernel(cells):
                 for name, form in (("share", "{:.2f}"), ("waits_alone", "{:.1f}"), ("waits", "{:.1f}")):
                     row.append(averages(both, metric(name), form))
                 rows.append(row)
-    head = ["share beside CUBIC", "packets wait alone, ms", "beside CUBIC, ms"]
+    head = ["share beside CUBIC", "queueing delay alone, ms", "queueing delay beside CUBIC, ms"]
     return table(["control", "flows", "RTT", *head], rows)
 
 

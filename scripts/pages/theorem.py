@@ -1,4 +1,4 @@
-"""The tables of docs/theorem.md that are of packets; those of the fluid are the tests' of crates/sim."""
+"""The tables of packets in docs/theorem.md. Tests of crates/sim have those of the fluid model."""
 
 from pages.cells import averages, metric, select, table
 
@@ -8,12 +8,12 @@ PARTS = {0.25: "¼", 0.5: "½", 0.75: "¾"}
 
 
 def signed(groups, name, form="{:.2f}"):
-    """Means, with the minus that the page has elsewhere."""
+    """Means with a minus sign, as elsewhere on the page."""
     return averages(groups, metric(name), form).replace("-", "−")
 
 
 def by_counts(cells):
-    """What 64 Nice flows take by each way to count, and how often there was what is counted."""
+    """Reno's loss beside 64 Nice flows by each count, and the number of overflows and reactions."""
     rows = []
     for threshold in (0.1, 0.4):
         for buffer, reno in ((0.75, 2), (0.75, 4), (0.75, 16), (0.5, 4), (0.5, 16)):
@@ -21,19 +21,19 @@ def by_counts(cells):
                 continue
             some = select(cells, buffer=buffer, reno=reno)
             beside = select(some, background="nice", nice=64, threshold=threshold)
-            # Without Nice there is no threshold: one of them stands for all.
+            # Without Nice there is no threshold: one cell represents all.
             none = select(some, background="none")
             row = [f"B = {PARTS[buffer]} BDP, m = {reno}, t = {threshold}"]
             row += [signed([beside], name) for name in ("packets", "packets_reaction")]
             row.append(signed([beside], "packets_second", "{:.3f}"))
             row += [signed([beside, none], name, "{:.0f}") for name in ("overflows", "reactions")]
             rows.append(row)
-    head = ["of an overflow's packets", "of a reaction's", "of packets a second"]
-    return table(["", *head, "overflows, without", "reactions, without"], rows)
+    head = ["loss of packets per overflow", "per reaction", "per second"]
+    return table(["", *head, "overflows with, without", "reactions with, without"], rows)
 
 
 def few_reno(cells):
-    """What 64 Nice flows take of a reaction's packets of one, two and four Reno flows."""
+    """Loss of packets per reaction of one, two and four Reno flows beside 64 Nice flows."""
     rows = []
     for buffer, part in PARTS.items():
         row = [f"B = {part} BDP"]
