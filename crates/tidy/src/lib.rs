@@ -57,7 +57,7 @@ impl fmt::Display for Finding {
 
 /// All violations in `tree`, by file and line.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 20] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 21] = [
         functions::long_functions,
         circles::circles,
         text::machine_paths,
@@ -72,6 +72,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         docs::plans,
         prose::long_sentences,
         prose::idioms,
+        prose::plans,
         links::broken,
         links::mentions,
         links::places,

@@ -1,4 +1,6 @@
-//! Rules on the words of the documentation: short sentences, and plain ones.
+//! Rules on the words of the documentation and of plans: short sentences, and plain ones.
+
+use toml::{Table, Value};
 
 use crate::markdown::Page;
 use crate::{Finding, Tree};
@@ -7,6 +9,8 @@ use crate::{Finding, Tree};
 const LONG: usize = 30;
 /// One in this many sentences of a page may be long, and one in any case.
 const ONE_OF: usize = 20;
+/// No sentence of a plan may have more words: its texts appear in tables and figures.
+const LONG_IN_PLANS: usize = 25;
 /// Generated pages contain this in their first line.
 pub(crate) const GENERATED: &str = "<!-- generated";
 
@@ -57,6 +61,17 @@ const IDIOMS: &[(&str, &str)] = &[
     ("goes by the", "follows the"),
 ];
 
+/// The texts of a plan that readers see: the tables by their path, and their keys.
+const PLAN_TEXTS: &[(&str, &[&str])] = &[
+    ("", &["title", "about", "why"]),
+    ("paper", &["statement", "value"]),
+    ("axes", &["title"]),
+    ("metrics", &["title", "unit"]),
+    ("checks", &["name", "source", "why"]),
+    ("plots", &["title", "x_title", "y_title", "level_title", "alone_title"]),
+    ("plots.entries", &["name"]),
+];
+
 /// The pages that the rules on words apply to.
 fn pages(tree: &Tree) -> impl Iterator<Item = (&str, Page)> {
     tree.files()
@@ -74,15 +89,10 @@ pub(crate) fn long_sentences(tree: &Tree) -> Vec<Finding> {
         let mut count = 0;
         let mut long = Vec::new();
         for block in &page.blocks {
-            for sentence in sentences(&block.text) {
-                count += 1;
-                let words = words(sentence);
-                if words > LONG {
-                    let first: Vec<_> = sentence.split_whitespace().take(6).collect();
-                    let what = format!("{words} words, at most {LONG}: \"{} …\"", first.join(" "));
-                    long.push(Finding::at(path, block.line, what));
-                }
-            }
+            let sentences = sentences(&block.text);
+            count += sentences.len();
+            let too_long = sentences.into_iter().filter_map(|sentence| too_long(sentence, LONG));
+            long.extend(too_long.map(|what| Finding::at(path, block.line, what)));
         }
         if long.len() > (count / ONE_OF).max(1) {
             let what = format!(
@@ -101,19 +111,84 @@ pub(crate) fn idioms(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, page) in pages(tree) {
         for block in &page.blocks {
-            if sentences(&block.text).iter().any(|sentence| sentence.trim().starts_with("Else ")) {
-                findings.push(Finding::at(path, block.line, "\"Else …\": write Otherwise"));
-            }
-            let text = plain(&block.text);
-            for (idiom, instead) in IDIOMS {
-                if text.contains(&format!(" {idiom} ")) {
-                    let what = format!("\"{idiom}\": write {instead}");
-                    findings.push(Finding::at(path, block.line, what));
+            let found = idioms_of(&block.text).into_iter();
+            findings.extend(found.map(|what| Finding::at(path, block.line, what)));
+        }
+    }
+    findings
+}
+
+/// Texts of plans with idioms, or with sentences of more than [`LONG_IN_PLANS`] words.
+pub(crate) fn plans(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in tree.under("plans/", ".toml") {
+        // Files that are no TOML are reported by another rule.
+        let Ok(plan) = text.parse::<Table>() else { continue };
+        for (key, text) in plan_texts(&plan) {
+            for block in Page::parse(text).blocks {
+                let sentences = sentences(&block.text).into_iter();
+                let mut found = idioms_of(&block.text);
+                found.extend(sentences.filter_map(|sentence| too_long(sentence, LONG_IN_PLANS)));
+                for what in found {
+                    findings.push(Finding::in_file(path, format!("{key}: {what}")));
                 }
             }
         }
     }
     findings
+}
+
+/// The texts of a plan that readers see, with their keys.
+fn plan_texts(plan: &Table) -> Vec<(String, &str)> {
+    let mut texts = Vec::new();
+    for (path, keys) in PLAN_TEXTS {
+        for table in tables_at(plan, path) {
+            for key in *keys {
+                if let Some(text) = table.get(*key).and_then(Value::as_str) {
+                    let key = format!("{path}.{key}").trim_start_matches('.').to_owned();
+                    texts.push((key, text));
+                }
+            }
+        }
+    }
+    texts
+}
+
+/// The tables at a path of names with dots between them, and those in lists.
+fn tables_at<'a>(plan: &'a Table, path: &str) -> Vec<&'a Table> {
+    let mut tables = vec![plan];
+    for name in path.split('.').filter(|name| !name.is_empty()) {
+        let values = tables.into_iter().filter_map(|table| table.get(name));
+        tables = values
+            .flat_map(|value| match value {
+                Value::Array(list) => list.iter().collect(),
+                other => vec![other],
+            })
+            .filter_map(Value::as_table)
+            .collect();
+    }
+    tables
+}
+
+/// The idioms of a block with their replacements, and whether a sentence begins with "Else".
+fn idioms_of(block: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    if sentences(block).iter().any(|sentence| sentence.trim().starts_with("Else ")) {
+        found.push("\"Else …\": write Otherwise".to_owned());
+    }
+    let text = plain(block);
+    let idioms = IDIOMS.iter().filter(|(idiom, _)| text.contains(&format!(" {idiom} ")));
+    found.extend(idioms.map(|(idiom, instead)| format!("\"{idiom}\": write {instead}")));
+    found
+}
+
+/// The finding for a sentence of more than `most` words.
+fn too_long(sentence: &str, most: usize) -> Option<String> {
+    let words = words(sentence);
+    (words > most).then(|| {
+        let first: Vec<_> = sentence.split_whitespace().take(6).collect();
+        format!("{words} words, at most {most}: \"{} …\"", first.join(" "))
+    })
 }
 
 /// The words of a text in lower case, with one space around each.
@@ -190,6 +265,37 @@ mod tests {
         ]);
         assert_eq!(long_sentences(&tree), []);
         assert_eq!(idioms(&tree), []);
+    }
+
+    #[test]
+    fn plan_texts_are_checked_in_all_parts() {
+        let most = "word ".repeat(LONG_IN_PLANS);
+        let long = format!("{most}end");
+        for (plan, expected) in [
+            (format!("id = 'nobody'\ntitle = '{most}'\n# nobody\n"), vec![]),
+            ("title = 'As ever'\nabout = 'Else it fails.'\n".to_owned(), vec!["about", "title"]),
+            (format!("about = \"\"\"\nShort.\n\n- {most}\n- {long}\n\"\"\"\n"), vec!["about"]),
+            (
+                format!("[paper]\nsource = 'ere'\nstatement = '{long}'\nvalue = 'ere'\n"),
+                vec!["paper.statement", "paper.value"],
+            ),
+            (
+                format!("[[checks]]\nname = 'a'\n[[checks]]\nname = 'ere'\nvalue = '{long}'\n"),
+                vec!["checks.name"],
+            ),
+            (
+                "[[plots]]\nentries = [{ name = 'ere', y = 'ere' }]\n".to_owned(),
+                vec!["plots.entries.name"],
+            ),
+            ("title = \n".to_owned(), vec![]),
+        ] {
+            let tree = made_up(&[("plans/a.toml", &plan), ("plans/a.txt", &long)]);
+            let found = plans(&tree);
+            let mut keys: Vec<_> =
+                found.iter().filter_map(|one| Some(one.what.split_once(": ")?.0)).collect();
+            keys.sort_unstable();
+            assert_eq!(keys, expected, "{plan}: {found:?}");
+        }
     }
 
     #[test]
