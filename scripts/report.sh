@@ -3,14 +3,18 @@
 #
 #   scripts/report.sh                      draws them
 #   scripts/report.sh --check              writes nothing, and fails where one of them differs from the records
-#   scripts/report.sh --check-if-changed   the same, if report/, plans/, docs/ or README.md changed since they were drawn
+#   scripts/report.sh --check-if-changed   the same, if records, plans, tables or figures changed since they were drawn
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
 check=${1:-}
-# What the check compares, as one digest. Drawing writes it to the file of that name.
+# What the check compares, as one digest. Drawing writes it to the file of that name. Of the documentation only the tables
+# and figures count, so that a change of its text draws nothing again.
 digest() {
-    git ls-files -z -- report plans docs README.md ':!report/drawn.sha256' | sort -z |
-        xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1
+    {
+        git ls-files -z -- report plans scripts/tables.py scripts/pages ':!report/drawn.sha256' | sort -z | xargs -0 sha256sum
+        git ls-files -z -- docs README.md | sort -z |
+            xargs -0 awk '/^<!-- table:/ { table = 1 } /^$/ { table = 0 } table || /^!\[/ { print FILENAME ":" $0 }'
+    } | sha256sum | cut -d ' ' -f 1
 }
 case $check in
     '' | --check) ;;
