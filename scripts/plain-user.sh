@@ -9,11 +9,11 @@ scripts/setup.sh test
 plain=65534
 
 # A filter of cargo-nextest for the integration tests in files that match a pattern. Their names begin with
-# the name of the file or folder below tests/it.
+# the path of the file below tests/it.
 tests_in_files() {
     local modules
     modules=$(grep -rlE --include='*.rs' "$1" crates/*/tests/it |
-        sed -E 's#^.*/tests/it/([^/]+).*#\1#; s/\.rs$//' | sort -u | paste -sd '|')
+        sed -E 's#^.*/tests/it/##; s/\.rs$//; s#/mod$##; s#/#::#g' | sort -u | paste -sd '|')
     echo "(binary(it) & test(/^($modules)::/))"
 }
 
