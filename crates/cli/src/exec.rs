@@ -37,7 +37,7 @@ Examples:
       run a backup as yourself, with your environment: RESTIC_PASSWORD, SSH_AUTH_SOCK, http_proxy
   sudo lull exec --name backup -- restic backup /data
       give the job a name, so that 'sudo lull jobs pause backup' can pause it
-  sudo lull exec --at-most 02:00-06:00 -- rclone sync /data remote:data
+  sudo lull exec --between 02:00-06:00 -- rclone sync /data remote:data
       run it at night only; at 06:00 it is paused until 02:00
   sudo lull exec --user root -- nginx -g 'daemon off;'
       run a server that starts as root and drops root by itself
@@ -104,8 +104,8 @@ pub(crate) struct Args {
     weight: Option<u32>,
     /// Run the program only within a time of day (local time), such as 02:00-06:00: it starts within it, and is paused
     /// outside. Its connections stay open, but the other side may close them
-    #[arg(long, value_name = "START-END", conflicts_with = "pid")]
-    at_most: Option<TimeWindow>,
+    #[arg(long, alias = "at-most", value_name = "START-END", conflicts_with = "pid")]
+    between: Option<TimeWindow>,
     /// Move a running process into the background instead of starting one
     #[arg(long, value_name = "PID", conflicts_with = "program")]
     pid: Option<i32>,
@@ -244,7 +244,7 @@ fn user(args: &Args) -> Result<Option<User>, Error> {
 
 fn start(args: &Args) -> anyhow::Result<ExitCode> {
     let user = user(args)?;
-    if let Some(window) = args.at_most {
+    if let Some(window) = args.between {
         lull_kernel::keep_to_window(window)?;
         lull_kernel::wait_for_window(window);
     }

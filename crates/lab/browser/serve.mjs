@@ -3,7 +3,7 @@
 //   node serve.mjs POLICY ARCHIVE
 //
 // POLICY is none, quicklink, instant.page, immediate, eager, moderate (speculation rules), lull, lull-W (`lull web
-// --least-worth W`), or lull-rules (`lull web --speculation-rules`). The site is at port 8080, with `lull web` before it at
+// --min-benefit W`), or lull-rules (`lull web --speculation-rules`). The site is at port 8080, with `lull web` before it at
 // port 8090. Files go into LULL_SCRATCH: `survey.json` is there before the ports are open to visitors, `access.log` has a
 // line of JSON for each request that nginx has answered, and `lull.log` those that `lull web` has.
 import { execFileSync, spawn } from 'node:child_process';
@@ -109,9 +109,9 @@ try {
     run(lull, ['web', '--upstream', 'http://127.0.0.1:8080', '--listen', '0.0.0.0:8090',
       '--token-file', join(scratch, 'token'), '--access-log', join(scratch, 'lull.log'),
       // All visitors come from one address, each on a day of his own.
-      '--visitor-bytes', '1000000000', '--log', known, '--hold-back', '0', '--dscp', 'none',
+      '--visitor-bytes', '1000000000', '--log', known, '--control-group-share', '0', '--dscp', 'none',
       ...(control ? ['--cc', control] : []),
-      ...(worth === undefined ? [] : ['--least-worth', worth]),
+      ...(worth === undefined ? [] : ['--min-benefit', worth]),
       ...(policy === 'lull-rules' ? ['--speculation-rules'] : [])]);
   }
   renameSync(survey + '.made', survey);

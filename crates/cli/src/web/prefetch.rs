@@ -80,9 +80,9 @@ pub(super) struct PrefetchArgs {
     paper_budget: Vec<Duration>,
     /// Prefetch a page before the visitor points at its link only if it saves this many seconds of waiting
     /// per megabyte on average. A larger value saves bytes; 0 prefetches everything that may be wanted
-    #[arg(long, value_name = "SECONDS", conflicts_with = "plain",
+    #[arg(long, alias = "least-worth", value_name = "SECONDS", conflicts_with = "plain",
         default_value_t = MinBenefit::default().0, value_parser = worth)]
-    least_worth: f32,
+    min_benefit: f32,
     /// Most bytes per day that one visitor prefetches: an IPv4 address or an IPv6 /64, which an office may
     /// share. The count starts from zero at each start
     #[arg(long, value_name = "BYTES", conflicts_with = "plain",
@@ -93,9 +93,9 @@ pub(super) struct PrefetchArgs {
     #[arg(long, value_name = "BYTES", conflicts_with = "plain")]
     daily_bytes: Option<u64>,
     /// Share of visitors without hints, as a control group
-    #[arg(long, value_name = "SHARE", conflicts_with = "plain", default_value = "0.05",
-        value_parser = share)]
-    hold_back: u16,
+    #[arg(long, alias = "hold-back", value_name = "SHARE", conflicts_with = "plain",
+        default_value = "0.05", value_parser = share)]
+    control_group_share: u16,
     /// Let browsers prefetch by speculation rules instead of the script, if they and the page's policies
     /// permit it. These prefetches are not in the background: they use the foreground connections, at most
     /// three at a time, and do not yield
@@ -333,8 +333,8 @@ impl PrefetchArgs {
                 visitor: Bytes(self.visitor_bytes),
                 daily: self.daily_bytes.map(Bytes),
             },
-            least_worth: MinBenefit(self.least_worth),
-            held_back: self.hold_back,
+            min_benefit: MinBenefit(self.min_benefit),
+            held_back: self.control_group_share,
             behind_cdn: self.behind_cdn,
             speculation_rules: self.speculation_rules,
             service_worker: self.service_worker.map(|_| ServiceWorker::default()),
@@ -416,7 +416,10 @@ mod tests {
         assert_eq!(of("--probe", "/p").monitor.objects, ["/p"]);
         assert_eq!(of("--visitor-bytes", "7").caps.visitor, Bytes(7));
         assert_eq!(of("--daily-bytes", "8").caps.daily, Some(Bytes(8)));
-        assert_eq!(of("--least-worth", "0.5").least_worth, MinBenefit(0.5));
+        assert_eq!(of("--min-benefit", "0.5").min_benefit, MinBenefit(0.5));
+        assert_eq!(of("--control-group-share", "0.1").held_back, 1000);
+        // Earlier names.
+        assert_eq!(of("--least-worth", "0.5").min_benefit, MinBenefit(0.5));
         assert_eq!(of("--hold-back", "0.1").held_back, 1000);
         assert_eq!(of("--off-file", "off").off_file, Some("off".into()));
         assert!(of("--service-worker", "127.0.0.1:0").service_worker.is_some());

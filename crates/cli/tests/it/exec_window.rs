@@ -1,4 +1,4 @@
-//! `lull exec --at-most`: jobs that run within a time of day.
+//! `lull exec --between`: jobs that run within a time of day.
 
 use std::process::Stdio;
 use std::thread;
@@ -37,7 +37,7 @@ fn job_is_paused_at_the_end_of_its_window() {
     needs!(lull_testing::bpf());
     let name = crate::support::unique_name();
     let (window, zone) = window_that_ends_in(8);
-    let mut command = lull(&["exec", "--quiet", "--name", &name, "--at-most", &window]);
+    let mut command = lull(&["exec", "--quiet", "--name", &name, "--between", &window]);
     command.args(["--", "sleep", "50"]).env("TZ", zone).stdout(Stdio::null());
     let mut job = Kept::spawn(&mut command);
     eventually_within(Duration::from_secs(30), "it runs, or is paused by now", || {
@@ -61,7 +61,7 @@ fn job_waits_for_its_window_and_can_be_interrupted() {
     let name = crate::support::unique_name();
     let hour = |ahead: u64| format!("{:02}:00", (second_of_day() / 3600 + ahead) % 24);
     let window = format!("{}-{}", hour(3), hour(4));
-    let mut command = lull(&["exec", "--name", &name, "--at-most", &window, "--", "sleep", "50"]);
+    let mut command = lull(&["exec", "--name", &name, "--between", &window, "--", "sleep", "50"]);
     let mut job = Kept::spawn(command.env("TZ", "UTC0"));
     thread::sleep(Duration::from_secs(2));
     assert_eq!(job.0.try_wait().unwrap(), None);
@@ -72,6 +72,8 @@ fn job_waits_for_its_window_and_can_be_interrupted() {
 
 #[test]
 fn bad_window_is_a_wrong_argument() {
-    finish(&mut lull(&["exec", "--at-most", "2-6", "--", "true"]))
-        .fails(125, "such as 02:00-06:00");
+    // The second is the option's earlier name.
+    for option in ["--between", "--at-most"] {
+        finish(&mut lull(&["exec", option, "2-6", "--", "true"])).fails(125, "such as 02:00-06:00");
+    }
 }

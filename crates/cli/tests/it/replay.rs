@@ -255,7 +255,7 @@ fn hinted(bench: &Bench) -> (Value, u16, [Kept; 2]) {
     let listen = format!("127.0.0.1:{port}");
     let log = bench.path("access.log").display().to_string();
     let mut web = lull(&["web", "--upstream", &upstream, "--listen", &listen, "--log", &log]);
-    web.args(["--trust-forwarded", "--hold-back", "0", "--token-file"]);
+    web.args(["--trust-forwarded", "--control-group-share", "0", "--token-file"]);
     fs::write(bench.path("token"), TOKEN).unwrap();
     web.arg(bench.path("token"));
     let web = Kept::spawn(web.stdout(Stdio::null()).stderr(Stdio::null()));

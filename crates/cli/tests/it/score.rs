@@ -26,7 +26,7 @@ fn score_prints_the_same_lines_for_any_number_of_jobs() {
 
 #[test]
 fn score_in_json_has_cells_only_on_request() {
-    let arguments = ["crowd", "--cc", "lull", "--held-out", "--json"];
+    let arguments = ["crowd", "--cc", "lull", "--validation-cells", "--json"];
     let report = |more: &[&str]| -> Value {
         serde_json::from_str(&score(&[&arguments[..], more].concat())).unwrap()
     };

@@ -342,7 +342,7 @@ fn learned_model_survives_a_kill() {
     web.process.0.kill().unwrap();
     web.process.0.wait().unwrap();
 
-    let again = [&arguments[..], &["--hold-back", "0"]].concat();
+    let again = [&arguments[..], &["--control-group-share", "0"]].concat();
     let mut web = Web::start(&upstream, &again);
     // The model has the whole log.
     assert_eq!(web.wait_for("learned")["requests"], 0);
@@ -360,7 +360,8 @@ fn custom_log_format_is_read_as_options_say() {
     let visits = |visitor| line(visitor, 1, "/a") + &line(visitor, 9, "/b");
     fs::write(&path, (1..25).map(visits).collect::<String>()).unwrap();
     let format = "$status [$time_local] seen=$remote_addr \"$request\"";
-    let arguments = ["--log", path.to_str().unwrap(), "--format", format, "--hold-back", "0"];
+    let arguments =
+        ["--log", path.to_str().unwrap(), "--format", format, "--control-group-share", "0"];
     let mut web = Web::start(&upstream(Duration::ZERO), &arguments);
     assert_eq!(web.wait_for("learned")["requests"], 48);
     until_hinted(&web, "/a", "/b");
@@ -373,7 +374,7 @@ fn site_is_served_while_the_log_is_read() {
     // A read blocks until there is a writer.
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let upstream = upstream(Duration::ZERO);
-    let arguments = ["--log", pipe.to_str().unwrap(), "--hold-back", "0"];
+    let arguments = ["--log", pipe.to_str().unwrap(), "--control-group-share", "0"];
     let mut web = Web::start(&upstream, &arguments);
     assert!(web.get("/").ends_with("ok"));
     assert!(hints(&web, "/a").contains(r#""hints":[],"wait":30.0"#));
@@ -483,7 +484,11 @@ fn impossible_web_set_up_is_reported_in_one_line() {
             2,
             "--log LOG",
         ),
-        (&["--upstream", there, "--listen", "127.0.0.1:0", "--hold-back", "5"], 2, "0.05"),
+        (
+            &["--upstream", there, "--listen", "127.0.0.1:0", "--control-group-share", "5"],
+            2,
+            "0.05",
+        ),
         (
             &["--upstream", there, "--listen", "127.0.0.1:0", "--site", "https://a.example"],
             2,

@@ -98,7 +98,7 @@ pub struct Section {
     /// Only this many clients, those with the most requests in the section.
     pub busiest: Option<u32>,
     /// This number of clients, among which those of the log are divided at random (Nice §6.1).
-    pub among: Option<u32>,
+    pub spread_over: Option<u32>,
     /// The seed of that draw.
     pub seed: u64,
 }
@@ -110,7 +110,7 @@ impl Default for Section {
             length: None,
             speed: 1.0,
             busiest: None,
-            among: None,
+            spread_over: None,
             seed: 1,
         }
     }
@@ -228,8 +228,8 @@ impl Reading {
         let numbers: BTreeMap<u32, u32> = requests
             .keys()
             .zip(0..)
-            .map(|(client, at)| match section.among {
-                Some(among) => (*client, draw.below(among.max(1) as usize) as u32),
+            .map(|(client, at)| match section.spread_over {
+                Some(clients) => (*client, draw.below(clients.max(1) as usize) as u32),
                 None => (*client, at),
             })
             .collect();
@@ -250,7 +250,7 @@ impl Reading {
         let length = section.length.map_or(rest, |length| length.min(rest)).div_f64(section.speed);
         Trace {
             documents: self.documents,
-            clients: section.among.unwrap_or(requests.len() as u32),
+            clients: section.spread_over.unwrap_or(requests.len() as u32),
             arrivals,
             length,
             caching: true,
@@ -520,12 +520,12 @@ mod tests {
         #[test]
         fn each_request_is_due_once_and_in_order(
             entries in proptest::collection::vec((0u64..60, 0u8..6, 0u8..8), 0..80),
-            among in proptest::option::of(1u32..4),
+            spread_over in proptest::option::of(1u32..4),
             speed in 0.5f64..8.0,
         ) {
             let mut entries = entries;
             entries.sort_by_key(|(second, ..)| *second);
-            let mut reading = Reading::new(Section { among, speed, ..Section::default() });
+            let mut reading = Reading::new(Section { spread_over, speed, ..Section::default() });
             for (second, client, target) in &entries {
                 let ending = if target % 2 == 0 { "html" } else { "gif" };
                 let target = format!("/{target}.{ending}");

@@ -160,7 +160,7 @@ impl Ranking {
             Question { at: timestamp(wall()), pages: &[page], learned: true, held: &held };
         let urls = observer.urls();
         let (policy, now) = (site.rules.policy(), site.rules.now());
-        let least = site.rules.settings.least_worth;
+        let least = site.rules.settings.min_benefit;
         let mut found = Ranked::none("");
         let mut left_out = None;
         let mut is_rest_worthless = false;
@@ -220,7 +220,7 @@ impl Ranking {
         let (policy, now) = (rules.policy(), rules.now());
         let may =
             |one: &UrlId| urls.path(*one).is_some_and(|url| policy.may_hint(url, now).is_ok());
-        let least = rules.settings.least_worth;
+        let least = rules.settings.min_benefit;
         let worth = prioritised.iter().take_while(|(worth, _)| least.accepts(*worth));
         worth.map(|(_, one)| one.url).filter(may).take(DOCUMENT).collect()
     }

@@ -34,7 +34,7 @@ pub struct Settings {
     /// Limits of the bytes fetched ahead.
     pub caps: ByteCaps,
     /// Pages below this value are not hinted.
-    pub least_worth: MinBenefit,
+    pub min_benefit: MinBenefit,
     /// The control group, in parts of 10,000 visitors: they get no hints and are compared with the others.
     pub held_back: u16,
     /// Make browsers prefetch pages by speculation rules, where they can, instead of by `fetch`.

@@ -117,7 +117,7 @@ fn settings(access: Access) -> Settings {
     };
     let monitor = MonitorSettings { objects: vec!["/a".into()], parameters: Some(parameters) };
     // Including pages that could wait for hover.
-    Settings { monitor, access, least_worth: MinBenefit(0.0), ..Settings::default() }
+    Settings { monitor, access, min_benefit: MinBenefit(0.0), ..Settings::default() }
 }
 
 fn front_with(nginx: &Pages, settings: Settings) -> Proxy {

@@ -343,8 +343,8 @@ fn requests_of_scripts_are_no_navigations() {
 fn page_that_varies_on_cookies_is_hinted_to_all() {
     // If it is not worth its bytes otherwise, it is hinted for hover.
     for (least, pointed) in [(0.0, Value::Null), (1000.0, json!(true))] {
-        let least_worth = MinBenefit(least);
-        let settings = Settings { monitor: quick(), least_worth, ..Settings::default() };
+        let min_benefit = MinBenefit(least);
+        let settings = Settings { monitor: quick(), min_benefit, ..Settings::default() };
         let site = site_with(settings, empty_model());
         site.go(1..25, &["/a", "/varies"]);
         assert_eq!(site.list(97, "/a", &[]), ["/varies"]);

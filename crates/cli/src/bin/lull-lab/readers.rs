@@ -67,8 +67,9 @@ pub(crate) struct ReadersArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
     delta: Duration,
     /// A read that takes this long has waited for the origin
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "100ms")]
-    waits: Duration,
+    #[arg(long, alias = "waits", value_name = "TIME", value_parser = parse_duration,
+        default_value = "100ms")]
+    slow_read_threshold: Duration,
     /// Time to wait for responses after the last read
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
     patience: Duration,
@@ -163,7 +164,7 @@ fn run(args: &ReadersArgs, load: Load, contents: &[Contents]) -> anyhow::Result<
     let history = history?;
     let sent = Sent::ask(&folders)?.since(&before)?;
     let violations = violations(&load, &history, Some(args.delta))?;
-    let report = Report::new(&load, &history, args.waits);
+    let report = Report::new(&load, &history, args.slow_read_threshold);
     if args.json {
         let mut value = serde_json::to_value(&report)?;
         value["logs"] = contents.iter().map(Contents::json).collect::<Value>();

@@ -83,8 +83,9 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     clients: Option<u32>,
     /// Distribute the log's clients at random over this many
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    among: Option<u32>,
+    #[arg(long, alias = "among", value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    spread_over_clients: Option<u32>,
     /// What is prefetched, and when: see below
     #[arg(long, value_name = "HOW", default_value = "none")]
     prefetch: Prefetch,
@@ -249,7 +250,7 @@ fn input(args: &ReplayArgs) -> anyhow::Result<(Trace, Option<Advisor>, Vec<Conte
         length: args.section.length,
         speed: args.section.speed,
         busiest: args.clients,
-        among: args.among,
+        spread_over: args.spread_over_clients,
         seed: args.seed,
     });
     let mut logs = Logs::find(&args.logs, &args.how)?;

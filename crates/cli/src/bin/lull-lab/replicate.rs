@@ -42,8 +42,8 @@ pub(crate) struct ReplicateArgs {
     #[arg(long)]
     eager: bool,
     /// As in the paper: each invalidation waits for its own body, also if a newer body is there
-    #[arg(long)]
-    letter: bool,
+    #[arg(long, alias = "letter")]
+    paper_exact: bool,
     /// Let reads overtake waiting reads
     #[arg(long)]
     aggressive: bool,
@@ -86,7 +86,7 @@ pub(crate) fn replicate(args: &ReplicateArgs) -> anyhow::Result<ExitCode> {
             &workload,
             Options {
                 eager: args.eager || usual.eager,
-                overtake: !args.letter,
+                overtake: !args.paper_exact,
                 order: if args.aggressive { Order::Aggressive } else { Order::Conservative },
                 delta: args.delta.map_or(usual.delta, |delta| delta.0),
                 cuts: args.cuts,

@@ -18,7 +18,7 @@ Examples:
       score the default controllers, nice and lull, on all groups
   lull lab score bulk shallow --cc lull --seeds 2
       score lull on two groups, with the seeds 7 and 8
-  lull lab score --held-out
+  lull lab score --validation-cells
       use the rates, round-trip times and seeds that nothing was tuned on
   lull lab score bulk --cells
       show every cell of the group
@@ -54,7 +54,7 @@ Columns, each with the median and the worst cell of the group:
   p99     99th percentile of response times, relative to the foreground alone
 
 Tune on the default cells: seeds 7 and 8, mostly 10 Mbit/s x 50 ms, 100 x 20, 100 x 200 and 1 x 100.
-Judge on --held-out: seeds from 101, mostly 20 Mbit/s x 30 ms, 50 x 80, 5 x 120 and 200 x 10. The results
+Judge on --validation-cells: seeds from 101, mostly 20 Mbit/s x 30 ms, 50 x 80, 5 x 120 and 200 x 10. The results
 depend on the cells and their seeds only, not on the machine or on --jobs.";
 
 /// Score background congestion control: hundreds of simulations, one line per group
@@ -73,8 +73,8 @@ pub(crate) struct ScoreArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=50))]
     seeds: u64,
     /// Use the cells that nothing was tuned on
-    #[arg(long)]
-    held_out: bool,
+    #[arg(long, alias = "held-out")]
+    validation_cells: bool,
     /// Show every cell
     #[arg(long)]
     cells: bool,
@@ -92,7 +92,7 @@ pub(crate) struct ScoreArgs {
 
 /// Scores the controllers.
 pub(crate) fn score(args: ScoreArgs) -> anyhow::Result<ExitCode> {
-    let set = if args.held_out { Set::HeldOut } else { Set::Tuned };
+    let set = if args.validation_cells { Set::HeldOut } else { Set::Tuned };
     let mut groups = distinct(&args.groups);
     if groups.is_empty() {
         groups = Group::ALL.to_vec();

@@ -56,7 +56,7 @@ impl WorkloadArgs {
             length: self.section.length,
             speed: self.section.speed,
             busiest: None,
-            among: Some(replicas),
+            spread_over: Some(replicas),
             seed: self.seed,
         })
         .between(first, last);

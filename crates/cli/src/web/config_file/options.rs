@@ -52,7 +52,8 @@ impl Options {
         let (name, at) = (key.get_ref().as_ref(), key.span().start);
         let command = command::<A>();
         let known: Vec<&str> = command.get_arguments().filter_map(|one| one.get_long()).collect();
-        if !known.contains(&name) {
+        let aliases = command.get_arguments().filter_map(|one| one.get_all_aliases()).flatten();
+        if !known.iter().copied().chain(aliases).any(|one| one == name) {
             return Err(source.error(at, unknown(name, known.iter().chain(others).copied())));
         }
         let arguments = arguments(source, name, at, value)?;

@@ -30,7 +30,7 @@ key = "a.key"
 redirect-to-https = true
 hsts = "max-age=600; includeSubDomains"
 deny = ["/admin", "/private/*"]
-hold-back = 0.1
+control-group-share = 0.1
 speculation-rules = true
 
 [site.health-check]
@@ -86,6 +86,12 @@ fn with(old: &str, new: &str) -> String {
 }
 
 #[test]
+fn earlier_names_of_keys_are_still_read() {
+    let text = with("control-group-share = 0.1", "hold-back = 0.1\nleast-worth = 0.5");
+    assert!(read(&text).is_ok());
+}
+
+#[test]
 fn faulty_file_is_rejected_with_its_line_and_a_remedy() {
     for (text, line, words) in [
         (with("threads = 2", "threads = 0"), 3, &["threads = '0'"][..]),
@@ -94,7 +100,7 @@ fn faulty_file_is_rejected_with_its_line_and_a_remedy() {
         (with("idle-timeout = 30", "idle-timeout = \"soon\""), 4, &["'soon'", "number of seconds"]),
         (with("deny = [", "deni = ["), 14, &["did you mean 'deny'?"]),
         (with("\"/admin\"", "\"admin\""), 14, &["'/admin'"]),
-        (with("hold-back = 0.1", "hold-back = 2"), 15, &["share from 0 to 1"]),
+        (with("control-group-share = 0.1", "control-group-share = 2"), 15, &["share from 0 to 1"]),
         (with("speculation-rules = true", "speculation-rules = 7"), 16, &["true or false"]),
         (with("\"http://127.0.0.1:8080\"", "\"127.0.0.1:8080\""), 9, &["write http://HOST:PORT"]),
         (with("*.a.example", "a.example:8443"), 8, &["without its port"]),

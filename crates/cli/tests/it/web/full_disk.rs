@@ -138,7 +138,8 @@ fn model_without_disk_space_is_kept_until_there_is_some() {
     }
     // And nothing else is left there.
     assert_eq!(fs::read_dir(disk.path("")).unwrap().count(), 1);
-    let web = Web::by(&mut disk.lull(), &upstream, &["--model", &model, "--hold-back", "0"]);
+    let web =
+        Web::by(&mut disk.lull(), &upstream, &["--model", &model, "--control-group-share", "0"]);
     until_hinted(&web, "/a", "/b");
     until_hinted(&web, "/b", "/c");
 }

@@ -29,7 +29,7 @@ fn learned_visits_survive_a_kill() {
     web.process.0.kill().unwrap();
     web.process.0.wait().unwrap();
 
-    let mut web = Web::start(&upstream, &["--model", model, "--hold-back", "0"]);
+    let mut web = Web::start(&upstream, &["--model", model, "--control-group-share", "0"]);
     until_hinted(&web, "/a", "/b");
     web.signal("-TERM");
     assert!(web.rest().iter().all(|event| event["event"] != "model-aside"));
@@ -49,7 +49,7 @@ impl Watched {
         fs::write(path("access.log"), log()).unwrap();
         let (log, model, file) = (path("access.log"), path("site.model"), path("token"));
         let arguments = ["--log", &log, "--model", &model, "--token-file", &file];
-        let more = ["--hold-back", "0", "--probe", "/a"];
+        let more = ["--control-group-share", "0", "--probe", "/a"];
         let mut web = Web::start(upstream, &[&arguments[..], &more].concat());
         web.wait_for("learned");
         Watched { web, token }

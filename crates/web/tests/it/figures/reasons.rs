@@ -139,8 +139,8 @@ fn failed_prefetch_is_rejected_and_halves_the_budget() {
 fn page_below_least_worth_is_not_prefetched_at_once() {
     // Ten kilobytes that nearly all visitors request: some seconds per megabyte.
     for (least, is_hinted) in [(1.0, true), (100.0, false)] {
-        let least_worth = MinBenefit(least);
-        let site = site(Settings { least_worth, access: token(), ..settings() });
+        let min_benefit = MinBenefit(least);
+        let site = site(Settings { min_benefit, access: token(), ..settings() });
         site.until_robots_are_known();
         site.go(1..25, &["/a", "/b"]);
         let list = site.list("/a").unwrap();
@@ -153,7 +153,7 @@ fn page_below_least_worth_is_not_prefetched_at_once() {
 
 #[test]
 fn page_below_least_worth_is_hinted_for_hover() {
-    let site = site(Settings { least_worth: MinBenefit(100.0), access: token(), ..settings() });
+    let site = site(Settings { min_benefit: MinBenefit(100.0), access: token(), ..settings() });
     site.until_robots_are_known();
     site.go(1..25, &["/a", "/b"]);
     let reply = site.list("/a").unwrap();

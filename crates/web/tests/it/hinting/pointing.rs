@@ -58,7 +58,7 @@ fn fast_pages_are_left_to_hover() {
 #[test]
 fn nothing_is_left_to_hover_with_least_worth_zero() {
     let settings =
-        Settings { least_worth: MinBenefit(0.0), monitor: quick(), ..Settings::default() };
+        Settings { min_benefit: MinBenefit(0.0), monitor: quick(), ..Settings::default() };
     let site = site_with(settings, model());
     let waits = named(&site, 30, true).into_iter().map(|(_, waits)| waits);
     assert_eq!(waits.collect::<Vec<_>>(), [false, false]);
