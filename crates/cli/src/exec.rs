@@ -245,8 +245,8 @@ fn user(args: &Args) -> Result<Option<User>, Error> {
 fn start(args: &Args) -> anyhow::Result<ExitCode> {
     let user = user(args)?;
     if let Some(window) = args.between {
-        lull_kernel::keep_to_window(window)?;
-        lull_kernel::wait_for_window(window);
+        lull_kernel::keep_to_allowed_hours(window)?;
+        lull_kernel::wait_for_allowed_hours(window);
     }
     let outcome = lull_kernel::run(&args.program, &choice(args), user.as_ref())?;
     if !args.quiet {

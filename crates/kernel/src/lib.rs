@@ -87,7 +87,7 @@ pub use parameters::{Algorithm, MinWindow, Parameters};
 pub use paths::{Foreground, Phase, Prefix, SharedPath};
 pub use receive::Direction;
 pub use run::{Ending, Outcome, Summary, Traffic, run};
-pub use schedule::{BadTimeWindow, TimeWindow, keep_to_window, wait_for_window};
+pub use schedule::{BadTimeWindow, TimeWindow, keep_to_allowed_hours, wait_for_allowed_hours};
 pub use serve::{SOCKET, serve};
 pub use signals::die_by;
 pub use slice::{Prepared, prepare_slice};

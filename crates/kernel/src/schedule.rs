@@ -82,7 +82,7 @@ impl TimeWindow {
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Waits until a time window is open. Returns at once if it is.
-pub fn wait_for_window(window: TimeWindow) {
+pub fn wait_for_allowed_hours(window: TimeWindow) {
     while !window.is_open() {
         thread::sleep(PERIOD);
     }
@@ -93,7 +93,7 @@ pub fn wait_for_window(window: TimeWindow) {
 ///
 /// # Errors
 /// If this process may not pause it.
-pub fn keep_to_window(window: TimeWindow) -> Result<()> {
+pub fn keep_to_allowed_hours(window: TimeWindow) -> Result<()> {
     machine::check_privilege("pausing a job outside its time window")?;
     let own = format!("{}.", std::process::id());
     // Signals are those of the program: no thread may take them.
