@@ -241,8 +241,7 @@ fn state(shared: &Shared, to: &mut Metrics) {
     let budget = f64::from(monitor.budget);
     to.gauge(
         "budget_requests_per_second",
-        "The budget: concurrent prefetches that the server can \
-                                            serve.",
+        "The budget by probes: prefetches per second that the server can serve.",
         budget,
     );
     to.gauge("budget_is_paused", "1 while thresholds are learned.", flag(monitor.paused));
