@@ -13,10 +13,10 @@ pub(super) struct Counts {
     /// Pages given to the munger.
     pub(super) pages: Counter,
     /// Why other pages stay unchanged, why lists are empty, and why URLs are not on them.
-    pub(super) pages_left: Reasons,
+    pub(super) pages_unchanged: Reasons,
     pub(super) blocking_cookies: CookieNames,
     pub(super) empty: Reasons,
-    pub(super) left_out: Reasons,
+    pub(super) hints_rejected: Reasons,
     pub(super) asked: Counter,
     pub(super) lists: Counter,
     pub(super) hints: Counter,

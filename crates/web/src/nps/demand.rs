@@ -152,7 +152,7 @@ impl Demand {
             Some(why) => Err(is_page(request, head).then_some(why)),
         };
         if let Err(Some(why)) = &munging {
-            shared.counts.pages_left.one(why);
+            shared.counts.pages_unchanged.one(why);
             let names = policy::blocking_cookies(&request.headers, shared.rules.harmless());
             shared.counts.blocking_cookies.note(names);
         }

@@ -113,7 +113,7 @@ impl Munged {
         match outcome {
             Outcome::Left(why) => {
                 if self.is_demand {
-                    counts.pages_left.one(reasons::of_page(&why));
+                    counts.pages_unchanged.one(reasons::of_page(&why));
                 }
                 note(&self.shared, &self.url, why);
             }

@@ -69,17 +69,17 @@ fn by<'a, T: Copy>(
 fn pages_and_hints(counts: &Counts, to: &mut Metrics) {
     to.counter("pages", "Pages that got the script.", counts.pages.get());
     to.counters(
-        "pages_left",
+        "pages_unchanged",
         "Pages that passed unchanged, by reason.",
-        by("why", counts.pages_left.all()),
+        by("why", counts.pages_unchanged.all()),
     );
     to.counter("hints_asked", "Requests for hints by scripts.", counts.asked.get());
     let lists = [("given", counts.lists.get())].into_iter().chain(counts.empty.all());
     to.counters("hint_lists", "Hint lists, by result.", by("list", lists));
     to.counters(
-        "hints_left_out",
-        "URLs left out of hint lists, by rule.",
-        by("why", counts.left_out.all()),
+        "hints_rejected",
+        "URLs that a rule kept out of hint lists, by rule.",
+        by("why", counts.hints_rejected.all()),
     );
     to.counter("hints", "Hints sent to scripts.", counts.hints.get());
 }

@@ -184,7 +184,7 @@ impl Ranking {
                 Err(_) if is_worthless => {}
                 Err(why) => {
                     let reason = reasons::of_url(&why);
-                    site.counts.left_out.one(reason);
+                    site.counts.hints_rejected.one(reason);
                     left_out.get_or_insert((reason, url, why));
                 }
             }

@@ -416,7 +416,7 @@ fn dashboard_shows_the_activity() {
     assert!(text(&mut looker, "budget").ends_with(" a second"));
     assert_eq!(looker.run("document.querySelectorAll('svg polyline').length"), 7);
     // It was fetched ahead only once robots.txt was known, and /c never.
-    assert!(text(&mut looker, "hints-left-out").starts_with("robots.txt forbids it: "));
+    assert!(text(&mut looker, "hints-rejected").starts_with("robots.txt forbids it: "));
     assert!(text(&mut looker, "left-out").starts_with("/c: "));
     assert!(text(&mut looker, "probe").ends_with(" ms"), "{}", text(&mut looker, "probe"));
     // Untouched, it continues to show new events.

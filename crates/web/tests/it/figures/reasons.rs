@@ -64,16 +64,19 @@ fn reasons_of_empty_lists_and_skipped_pages_are_counted() {
     assert_eq!(site.metric("hint_lists_total{list=\"service_worker\"}"), 1);
     for (more, why) in [("Cookie: session=1\r\n", "cookie"), ("Via: 1.1 a\r\n", "cache_in_front")] {
         assert!(!site.get(31, "/a", more).text().contains("<script"));
-        assert_eq!(site.metric(&format!("pages_left_total{{why=\"{why}\"}}")), 1, "{more}");
+        assert_eq!(site.metric(&format!("pages_unchanged_total{{why=\"{why}\"}}")), 1, "{more}");
     }
-    assert_eq!(site.metric("hints_left_out_total{why=\"action\"}"), 1);
+    assert_eq!(site.metric("hints_rejected_total{why=\"action\"}"), 1);
 
     let status = site.status();
     assert_eq!(status["left_out"]["url"], "/logout", "{status}");
     assert!(status["left_out"]["why"].as_str().unwrap().contains("looks like an action"));
-    assert_eq!(status["hints_left_out"], json!([["action", 1]]));
+    assert_eq!(status["hints_rejected"], json!([["action", 1]]));
     assert!(status["empty"].as_array().unwrap().contains(&json!(["action", 1])), "{status}");
-    assert!(status["pages_left"].as_array().unwrap().contains(&json!(["cookie", 1])), "{status}");
+    assert!(
+        status["pages_unchanged"].as_array().unwrap().contains(&json!(["cookie", 1])),
+        "{status}"
+    );
     assert_eq!(status["blocking_cookies"], json!([["session", 1]]), "{status}");
 }
 
