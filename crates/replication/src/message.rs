@@ -168,9 +168,9 @@ pub struct Stock {
     /// Bytes of objects whose bodies are here.
     pub valid_bytes: Bytes,
     /// Objects whose bodies are not here because the replica does not subscribe to their names.
-    pub left_objects: u64,
+    pub unsubscribed_objects: u64,
     /// Their bytes, which were not transferred.
-    pub left_bytes: Bytes,
+    pub unsubscribed_bytes: Bytes,
 }
 
 /// Parts of a tree of hashes, see [`crate::merkle`].

@@ -143,7 +143,7 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
     to.gauge("bytes", "Bytes of all objects.", status.bytes as f64);
     to.gauge("valid_bytes", "The part of these that is stored here.", status.valid_bytes as f64);
     let help = "Bytes of objects outside its subscription that are not stored here.";
-    to.gauge("left_bytes", help, status.left_bytes as f64);
+    to.gauge("unsubscribed_bytes", help, status.unsubscribed_bytes as f64);
     to.gauge("reads_waiting", "Reads that wait.", status.waiting as f64);
     to.counter("demands", "Demand reads.", status.demands);
     let received = [("demand", status.demand_bytes), ("speculative", status.speculative_bytes)];
@@ -279,8 +279,8 @@ pub(super) mod tests {
             bytes: 1_000,
             valid_bytes: 900,
             only: Vec::new(),
-            left_objects: 1,
-            left_bytes: 60,
+            unsubscribed_objects: 1,
+            unsubscribed_bytes: 60,
             buffered_bodies: 4,
             buffered_valid_bodies: 1,
             buffered_bytes: 400,
@@ -317,7 +317,7 @@ pub(super) mod tests {
             ("valid_objects", "gauge", &[("", "8")]),
             ("bytes", "gauge", &[("", "1000")]),
             ("valid_bytes", "gauge", &[("", "900")]),
-            ("left_bytes", "gauge", &[("", "60")]),
+            ("unsubscribed_bytes", "gauge", &[("", "60")]),
             ("reads_waiting", "gauge", &[("", "2")]),
             ("demands_total", "counter", &[("", "5")]),
             (

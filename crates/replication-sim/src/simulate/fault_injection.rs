@@ -324,8 +324,8 @@ impl World {
                 stock.valid_bytes.0 += if object.valid { size } else { 0 };
                 let is_left = !only.is_empty() && !only.iter().any(|one| one.matches(path));
                 if is_left && !object.valid {
-                    (stock.left_objects, stock.left_bytes.0) =
-                        (stock.left_objects + 1, stock.left_bytes.0 + size);
+                    (stock.unsubscribed_objects, stock.unsubscribed_bytes.0) =
+                        (stock.unsubscribed_objects + 1, stock.unsubscribed_bytes.0 + size);
                 }
             }
             if machine.stock() != stock {

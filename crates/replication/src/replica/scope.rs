@@ -14,8 +14,8 @@ pub(super) struct Scope {
     /// The objects that each pattern matches.
     matching: Vec<u64>,
     /// Other objects, of those without their bodies.
-    left_objects: u64,
-    left_bytes: u64,
+    unsubscribed_objects: u64,
+    unsubscribed_bytes: u64,
     /// Patterns without objects were reported.
     is_checked: bool,
 }
@@ -57,8 +57,8 @@ impl Scope {
             }
         }
         if !is_taken && !object.valid {
-            step(&mut self.left_objects, 1);
-            step(&mut self.left_bytes, object.version.content.size.0);
+            step(&mut self.unsubscribed_objects, 1);
+            step(&mut self.unsubscribed_bytes, object.version.content.size.0);
         }
     }
 
@@ -73,8 +73,9 @@ impl Scope {
 
     /// Adds the objects that are left out.
     pub(super) fn add_to(&self, stock: Stock) -> Stock {
-        let (left_objects, left_bytes) = (self.left_objects, Bytes(self.left_bytes));
-        Stock { left_objects, left_bytes, ..stock }
+        let (unsubscribed_objects, unsubscribed_bytes) =
+            (self.unsubscribed_objects, Bytes(self.unsubscribed_bytes));
+        Stock { unsubscribed_objects, unsubscribed_bytes, ..stock }
     }
 }
 

@@ -219,8 +219,22 @@ fn write_report(to: &mut Writer<'_>, report: &Report) -> Result<(), WireError> {
         to.i64(*most);
         Ok(())
     })?;
-    let Stock { objects, valid_objects, bytes, valid_bytes, left_objects, left_bytes } = stock;
-    for count in [*objects, *valid_objects, bytes.0, valid_bytes.0, *left_objects, left_bytes.0] {
+    let Stock {
+        objects,
+        valid_objects,
+        bytes,
+        valid_bytes,
+        unsubscribed_objects,
+        unsubscribed_bytes,
+    } = stock;
+    for count in [
+        *objects,
+        *valid_objects,
+        bytes.0,
+        valid_bytes.0,
+        *unsubscribed_objects,
+        unsubscribed_bytes.0,
+    ] {
         to.u64(count);
     }
     Ok(())
@@ -233,8 +247,15 @@ fn read_report(from: &mut Reader<'_>) -> Result<Report, WireError> {
     let mut count = || from.u64("count");
     let (objects, valid_objects) = (count()?, count()?);
     let (bytes, valid_bytes) = (Bytes(count()?), Bytes(count()?));
-    let (left_objects, left_bytes) = (count()?, Bytes(count()?));
-    let stock = Stock { objects, valid_objects, bytes, valid_bytes, left_objects, left_bytes };
+    let (unsubscribed_objects, unsubscribed_bytes) = (count()?, Bytes(count()?));
+    let stock = Stock {
+        objects,
+        valid_objects,
+        bytes,
+        valid_bytes,
+        unsubscribed_objects,
+        unsubscribed_bytes,
+    };
     Ok(Report { reflects, lasts, skew, stock })
 }
 

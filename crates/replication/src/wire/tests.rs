@@ -127,11 +127,22 @@ fn report() -> impl Strategy<Value = Report> {
     let lasts = prop::option::of(any::<u64>().prop_map(Duration::from_nanos));
     let skew = prop::option::of(any::<(i64, i64)>());
     (reflects, lasts, skew, any::<[u64; 6]>()).prop_map(
-        |(reflects, lasts, skew, [objects, valid_objects, left_objects, bytes, valid, left])| {
+        |(
+            reflects,
+            lasts,
+            skew,
+            [objects, valid_objects, unsubscribed_objects, bytes, valid, left],
+        )| {
             let (bytes, valid_bytes) = (Bytes(bytes), Bytes(valid));
-            let left_bytes = Bytes(left);
-            let stock =
-                Stock { objects, valid_objects, bytes, valid_bytes, left_objects, left_bytes };
+            let unsubscribed_bytes = Bytes(left);
+            let stock = Stock {
+                objects,
+                valid_objects,
+                bytes,
+                valid_bytes,
+                unsubscribed_objects,
+                unsubscribed_bytes,
+            };
             Report { reflects, lasts, skew, stock }
         },
     )

@@ -99,9 +99,9 @@ pub struct PeerStatus {
     /// The patterns of names that it takes; none if it takes all.
     pub only: Vec<String>,
     /// Objects that it leaves out for that.
-    pub left_objects: Option<u64>,
+    pub unsubscribed_objects: Option<u64>,
     /// Their bytes, which were not transferred.
-    pub left_bytes: Option<u64>,
+    pub unsubscribed_bytes: Option<u64>,
     /// Bodies that wait for it; none if it was not connected since the start, because its stock is unknown
     /// then.
     pub queue: Option<u64>,
@@ -209,8 +209,8 @@ fn status_of(core: &Core, now: Reading, known: Known, to_reach: Option<Sequence>
         bytes: report.map(|report| report.stock.bytes.0),
         valid_bytes: report.map(|report| report.stock.valid_bytes.0),
         only: patterns.map(ToString::to_string).collect(),
-        left_objects: report.map(|report| report.stock.left_objects),
-        left_bytes: report.map(|report| report.stock.left_bytes.0),
+        unsubscribed_objects: report.map(|report| report.stock.unsubscribed_objects),
+        unsubscribed_bytes: report.map(|report| report.stock.unsubscribed_bytes.0),
         sequence: progress.map(|(to, _)| to.0),
         lag: is_known.then(|| machine.lag(id)),
         queue: progress.map(|_| machine.waiting(id)),

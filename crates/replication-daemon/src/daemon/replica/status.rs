@@ -47,9 +47,9 @@ pub struct ReplicaStatus {
     /// The patterns of names that it takes; none if it takes all.
     pub only: Vec<PatternStatus>,
     /// Objects that it leaves out, because no pattern matches them and no read has fetched them.
-    pub left_objects: u64,
+    pub unsubscribed_objects: u64,
     /// Their bytes, which were not transferred.
-    pub left_bytes: u64,
+    pub unsubscribed_bytes: u64,
     /// Bodies of received commits that are not applied so far.
     pub buffered_bodies: u64,
     /// The part of these that is stored here.
@@ -140,8 +140,8 @@ impl ReplicaHandle {
                 bytes: stock.bytes.0,
                 valid_bytes: stock.valid_bytes.0,
                 only: patterns.collect(),
-                left_objects: stock.left_objects,
-                left_bytes: stock.left_bytes.0,
+                unsubscribed_objects: stock.unsubscribed_objects,
+                unsubscribed_bytes: stock.unsubscribed_bytes.0,
                 buffered_bodies: all.bodies,
                 buffered_valid_bodies: all.bodies - lacking.bodies,
                 buffered_bytes: all.bytes.0,

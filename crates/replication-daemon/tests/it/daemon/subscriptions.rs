@@ -38,14 +38,15 @@ fn replica_receives_only_the_files_that_it_subscribes_to() {
         site.origin().wait_for(&names, at).await.expect("it is known");
         let status = daemon.handle().status();
         assert_eq!((status.objects, status.valid_objects), (2, 1));
-        assert_eq!((status.left_objects, status.left_bytes), (1, 300_000));
+        assert_eq!((status.unsubscribed_objects, status.unsubscribed_bytes), (1, 300_000));
         assert_eq!((status.speculative_bytes, status.demand_bytes), (1_000, 0));
         let matching: Vec<_> =
             status.only.into_iter().map(|one| (one.pattern, one.objects)).collect();
         assert_eq!(matching, [("docs/**".to_owned(), 1), ("dosc/**".to_owned(), 0)]);
         patient("the report", || {
             let status = site.origin().status();
-            status.replicas[0].left_bytes == Some(300_000) && status.replicas[0].only.len() == 2
+            status.replicas[0].unsubscribed_bytes == Some(300_000)
+                && status.replicas[0].only.len() == 2
         })
         .await;
         let said =
@@ -57,7 +58,7 @@ fn replica_receives_only_the_files_that_it_subscribes_to() {
             reading.object(&path("large/b"), Sequence::ZERO, LIMIT).await.expect("an answer");
         assert_eq!(found.expect("it is there").version.content.size.0, 300_000);
         let status = daemon.handle().status();
-        assert_eq!((status.left_bytes, status.demand_bytes), (0, 300_000));
+        assert_eq!((status.unsubscribed_bytes, status.demand_bytes), (0, 300_000));
         daemon.stop().await.expect("it was well");
         // The next run takes all names.
         let at = site.write(&[("large/c", Some(&large[..99_000]))]).await;
@@ -67,7 +68,7 @@ fn replica_receives_only_the_files_that_it_subscribes_to() {
         // The file has arrived; it counts once its transaction is applied.
         patient("all files", || {
             let status = daemon.handle().status();
-            (status.objects, status.valid_objects, status.left_bytes) == (3, 3, 0)
+            (status.objects, status.valid_objects, status.unsubscribed_bytes) == (3, 3, 0)
         })
         .await;
         assert_eq!(daemon.handle().status().demand_bytes, 0);

@@ -15,7 +15,7 @@ fn subscribed(patterns: &[&str], config: Config) -> Bench {
 /// The objects and bytes that are left out.
 fn left(bench: &Bench) -> (u64, u64) {
     let stock = bench.replica.stock();
-    (stock.left_objects, stock.left_bytes.0)
+    (stock.unsubscribed_objects, stock.unsubscribed_bytes.0)
 }
 
 #[test]
