@@ -289,7 +289,7 @@ fn one_replica(one: &Value) -> String {
         (true, true) if one["lag"] == 0 => "up to date",
         (true, true) => "catching up",
     };
-    let least = if one["unheard"] == true { " at least" } else { "" };
+    let least = if one["never_connected"] == true { " at least" } else { "" };
     let mut more = String::new();
     if let Some(lag) = one["lag"].as_u64() {
         more += &format!(", {lag} behind{least}");
@@ -310,11 +310,11 @@ fn one_replica(one: &Value) -> String {
             more += &format!(", has {share:.1} % of the {what}");
         }
     }
-    if let Some(seconds) = one["away_seconds"].as_f64() {
+    if let Some(seconds) = one["silent_seconds"].as_f64() {
         more += &format!(", no message for {seconds:.0} s{least}");
     }
-    if let Some(seconds) = one["masked_seconds"].as_f64() {
-        more += &if one["unheard"] == true {
+    if let Some(seconds) = one["served_while_disconnected_seconds"].as_f64() {
+        more += &if one["never_connected"] == true {
             ", reads answered for all of that at most".to_owned()
         } else {
             format!(", reads answered for {seconds:.0} s at most")
@@ -350,19 +350,20 @@ fn of_replica(status: &Value) {
         Some(seconds) => println!("  stale by {seconds:.1} s at most"),
         None => println!("  no message from the origin since the start: reads wait"),
     }
-    if let (Some(away), Some(masked)) =
-        (status["away_seconds"].as_f64(), status["masked_seconds"].as_f64())
-    {
+    if let (Some(away), Some(served)) = (
+        status["disconnected_seconds"].as_f64(),
+        status["served_while_disconnected_seconds"].as_f64(),
+    ) {
         println!(
-            "  no connection for {away:.1} s; for {masked:.1} s of that all reads were answered"
+            "  no connection for {away:.1} s; for {served:.1} s of that all reads were answered"
         );
     }
     let last = |what: &str| status["last_outage"][what].as_f64();
-    if let (Some(began), Some(lasted), Some(masked)) =
-        (last("began_seconds_ago"), last("lasted_seconds"), last("masked_seconds"))
+    if let (Some(began), Some(lasted), Some(served)) =
+        (last("began_seconds_ago"), last("lasted_seconds"), last("served_seconds"))
     {
         println!(
-            "  a connection was lost {began:.0} s ago, for {lasted:.1} s; for {masked:.1} s of that all reads \
+            "  a connection was lost {began:.0} s ago, for {lasted:.1} s; for {served:.1} s of that all reads \
              were answered"
         );
     }

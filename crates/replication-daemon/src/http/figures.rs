@@ -57,12 +57,12 @@ fn of_peers(replicas: &[PeerStatus], to: &mut Metrics) {
     };
     let connected = of_each(|one| Some(truth(one.connected)));
     to.gauges("replica_connected", "1 while it is connected.", connected);
-    let unheard = of_each(|one| Some(truth(one.unheard)));
+    let never_connected = of_each(|one| Some(truth(one.never_connected)));
     let help = "1 while it has not connected since the start of the origin: its other metrics are lower \
          bounds.";
-    to.gauges("replica_unheard", help, unheard);
+    to.gauges("replica_never_connected", help, never_connected);
     let lag = of_each(|one| one.lag.map(|lag| lag as f64));
-    let help = "Commits that it has not applied; a lower bound while it is unheard.";
+    let help = "Commits that it has not applied; a lower bound if it has never connected.";
     to.gauges("replica_lag", help, lag);
     let staleness = of_each(|one| one.staleness_seconds);
     let help = "Upper bound of its staleness; before its first report the time since the start of \
@@ -70,12 +70,13 @@ fn of_peers(replicas: &[PeerStatus], to: &mut Metrics) {
     to.gauges("replica_staleness_seconds", help, staleness);
     let renews = of_each(|one| Some(truth(one.to_renew)));
     to.gauges("replica_to_renew", "1 while it needs a new certificate.", renews);
-    let away = of_each(|one| one.away_seconds);
-    let help = "Time since its last message; if it is unheard, since the start of the origin.";
-    to.gauges("replica_away_seconds", help, away);
-    let masked = of_each(|one| one.masked_seconds);
-    let help = "The part of that in which it may have answered all reads, at most.";
-    to.gauges("replica_masked_seconds", help, masked);
+    let away = of_each(|one| one.silent_seconds);
+    let help =
+        "Time since its last message; if it has never connected, since the start of the origin.";
+    to.gauges("replica_silent_seconds", help, away);
+    let masked = of_each(|one| one.served_while_disconnected_seconds);
+    let help = "The part of its silent time in which it may have answered all reads, at most.";
+    to.gauges("replica_served_while_disconnected_seconds", help, masked);
     let valid = of_each(|one| share(one.valid_objects, one.objects));
     to.gauges("replica_valid_objects_ratio", "The share of objects it has.", valid);
     let valid = of_each(|one| share(one.valid_bytes, one.bytes));
@@ -84,7 +85,7 @@ fn of_peers(replicas: &[PeerStatus], to: &mut Metrics) {
     let help = "Upper bound of its clock's offset; it grows with the time since its last report.";
     to.gauges("replica_skew_seconds", help, skew);
     let queue = of_each(|one| one.queue.map(|queue| queue as f64));
-    let help = "Bodies in its queue; missing if it is unheard.";
+    let help = "Bodies in its queue; missing if it has never connected.";
     to.gauges("replica_queue", help, queue);
     let sent = replicas.iter().flat_map(|one| {
         [
@@ -114,9 +115,17 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
     to.gauge("buffered", help, status.buffered as f64);
     let help = "Upper bound of its staleness.";
     to.gauges("staleness_seconds", help, alone(status.staleness_seconds));
-    to.gauges("away_seconds", "Time without a connection.", alone(status.away_seconds));
-    let help = "The part of that in which all reads were answered.";
-    to.gauges("masked_seconds", help, alone(status.masked_seconds));
+    to.gauges(
+        "disconnected_seconds",
+        "Time without a connection.",
+        alone(status.disconnected_seconds),
+    );
+    let help = "The part of the time without a connection in which all reads were answered.";
+    to.gauges(
+        "served_while_disconnected_seconds",
+        help,
+        alone(status.served_while_disconnected_seconds),
+    );
     let last = |value: fn(&OutageStatus) -> f64| alone(status.last_outage.as_ref().map(value));
     let help = "Time since the last finished outage began.";
     to.gauges("last_outage_age_seconds", help, last(|one| one.began_seconds_ago));
@@ -126,9 +135,9 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
         last(|one| one.lasted_seconds),
     );
     let help = "The part of that outage in which all reads were answered.";
-    to.gauges("last_outage_masked_seconds", help, last(|one| one.masked_seconds));
+    to.gauges("last_outage_served_seconds", help, last(|one| one.served_seconds));
     let help = "Reads answered because there was no connection.";
-    to.counter("masked_reads", help, status.masked);
+    to.counter("reads_while_disconnected", help, status.reads_while_disconnected);
     let skew = status.skew_seconds.into_iter().flat_map(|(least, most)| {
         [("least", least), ("most", most)]
             .map(|(bound, seconds)| (labels([("bound", bound)]), seconds))
@@ -182,21 +191,21 @@ pub(super) mod tests {
             name: "london".to_owned(),
             admitted: true,
             to_renew: true,
-            away_seconds: Some(40.0),
-            masked_seconds: Some(30.0),
+            silent_seconds: Some(40.0),
+            served_while_disconnected_seconds: Some(30.0),
             to_reach: Some(7),
             queue: Some(0),
             ..PeerStatus::default()
         };
-        let unheard = PeerStatus {
+        let never_connected = PeerStatus {
             name: "oslo".to_owned(),
             admitted: true,
-            unheard: true,
+            never_connected: true,
             lag: Some(2),
             staleness_seconds: Some(50.0),
             stale_at_least: true,
-            away_seconds: Some(50.0),
-            masked_seconds: Some(50.0),
+            silent_seconds: Some(50.0),
+            served_while_disconnected_seconds: Some(50.0),
             ..PeerStatus::default()
         };
         OriginStatus {
@@ -224,7 +233,7 @@ pub(super) mod tests {
             demands: 0,
             absorbed: 0,
             resyncs: 0,
-            replicas: vec![here, away, unheard],
+            replicas: vec![here, away, never_connected],
         }
     }
 
@@ -232,11 +241,11 @@ pub(super) mod tests {
     fn origin_metrics_have_a_row_for_each_known_value() {
         let metrics = of_origin(&sample());
         for line in [
-            "lull_replica_away_seconds{replica=\"london\"} 40\n",
+            "lull_replica_silent_seconds{replica=\"london\"} 40\n",
             "lull_replica_to_renew{replica=\"london\"} 1\n",
-            "lull_replica_unheard{replica=\"london\"} 0\n",
-            "lull_replica_unheard{replica=\"oslo\"} 1\n",
-            "lull_replica_away_seconds{replica=\"oslo\"} 50\n",
+            "lull_replica_never_connected{replica=\"london\"} 0\n",
+            "lull_replica_never_connected{replica=\"oslo\"} 1\n",
+            "lull_replica_silent_seconds{replica=\"oslo\"} 50\n",
             "lull_replica_staleness_seconds{replica=\"oslo\"} 50\n",
             "lull_replica_lag{replica=\"oslo\"} 2\n",
             "lull_replica_queue{replica=\"london\"} 0\n",
@@ -252,7 +261,7 @@ pub(super) mod tests {
         }
         assert!(
             !metrics.contains("lull_replica_queue{replica=\"oslo\"}"),
-            "the queue of an unheard replica is unknown"
+            "the queue of a replica that has never connected is unknown"
         );
     }
 
@@ -263,12 +272,12 @@ pub(super) mod tests {
             life: 1,
             connected: false,
             refused: Some("it was revoked".to_owned()),
-            away_seconds: Some(4.5),
-            masked_seconds: Some(2.0),
+            disconnected_seconds: Some(4.5),
+            served_while_disconnected_seconds: Some(2.0),
             last_outage: Some(OutageStatus {
                 began_seconds_ago: 2_520.0,
                 lasted_seconds: 2_400.5,
-                masked_seconds: 180.0,
+                served_seconds: 180.0,
             }),
             sequence: 7,
             buffered: 4,
@@ -291,7 +300,7 @@ pub(super) mod tests {
             demand_bytes: 22,
             speculative_bytes: 33,
             demands: 5,
-            masked: 6,
+            reads_while_disconnected: 6,
             missing: 0,
         };
         let text = of_replica(&status);
@@ -302,12 +311,12 @@ pub(super) mod tests {
             ("sequence", "gauge", &[("", "7")]),
             ("buffered", "gauge", &[("", "4")]),
             ("staleness_seconds", "gauge", &[]),
-            ("away_seconds", "gauge", &[("", "4.5")]),
-            ("masked_seconds", "gauge", &[("", "2")]),
+            ("disconnected_seconds", "gauge", &[("", "4.5")]),
+            ("served_while_disconnected_seconds", "gauge", &[("", "2")]),
             ("last_outage_age_seconds", "gauge", &[("", "2520")]),
             ("last_outage_seconds", "gauge", &[("", "2400.5")]),
-            ("last_outage_masked_seconds", "gauge", &[("", "180")]),
-            ("masked_reads_total", "counter", &[("", "6")]),
+            ("last_outage_served_seconds", "gauge", &[("", "180")]),
+            ("reads_while_disconnected_total", "counter", &[("", "6")]),
             (
                 "skew_seconds",
                 "gauge",

@@ -22,17 +22,17 @@ fn state_of(one: &PeerStatus) -> (&'static str, String) {
     let (class, mut text) = match one {
         one if !one.admitted => ("off", "not admitted".to_owned()),
         one if !one.connected => {
-            let least = if one.unheard { " at least" } else { "" };
+            let least = if one.never_connected { " at least" } else { "" };
             let since =
-                one.away_seconds.map_or_else(String::new, |time| format!(" for {time:.0} s"));
+                one.silent_seconds.map_or_else(String::new, |time| format!(" for {time:.0} s"));
             ("away", format!("away{since}{least}"))
         }
         one if one.lag == Some(0) => ("here", "up to date".to_owned()),
         _ => ("late", "catching up".to_owned()),
     };
-    if let Some(time) = one.masked_seconds.filter(|_| one.admitted) {
+    if let Some(time) = one.served_while_disconnected_seconds.filter(|_| one.admitted) {
         // A lower bound has no upper bound.
-        let _ = if one.unheard {
+        let _ = if one.never_connected {
             write!(text, ", reads answered for all of that at most")
         } else {
             write!(text, ", reads answered for {time:.0} s at most")
@@ -91,7 +91,7 @@ fn rows(status: &OriginStatus) -> String {
             "<tr class={class}><th scope=row>{}<td>{state}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}\
              <td>{}<td>{}",
             of_html(&one.name),
-            or_dash(one.lag.map(|lag| at_least(one.unheard, lag.to_string()))),
+            or_dash(one.lag.map(|lag| at_least(one.never_connected, lag.to_string()))),
             or_dash(
                 one.staleness_seconds
                     .map(|time| { at_least(one.stale_at_least, format!("{time:.1} s")) })

@@ -68,10 +68,10 @@ pub struct PeerStatus {
     pub to_reach: Option<u64>,
     /// It was not heard since the start of the origin, or since it joined. Its earlier state is unknown: it
     /// is behind, stale and away by at least the values here.
-    pub unheard: bool,
+    pub never_connected: bool,
     /// The state that it answers reads with; none if it has not connected since the start.
     pub sequence: Option<u64>,
-    /// Commits behind the last one. If it is `unheard`, at least those since the start of the origin.
+    /// Commits behind the last one. If it is `never_connected`, at least those since the start of the origin.
     pub lag: Option<u64>,
     /// The maximum staleness of its state, in seconds, by this machine's clock alone: it depends neither on
     /// the delay of its report nor on another clock. Before its first report of the state's time, this is the
@@ -79,12 +79,12 @@ pub struct PeerStatus {
     pub staleness_seconds: Option<f64>,
     /// Whether it has not, so that its state may be staler.
     pub stale_at_least: bool,
-    /// For how long the origin has not heard of it, in seconds, if it is not connected. If it is `unheard`,
+    /// For how long the origin has not heard of it, in seconds, if it is not connected. If it is `never_connected`,
     /// at least the time since the start of the origin.
-    pub away_seconds: Option<f64>,
+    pub silent_seconds: Option<f64>,
     /// How long at most it may have answered all reads meanwhile, in seconds: by its Δ. Reads that missed a
     /// body are not known here.
-    pub masked_seconds: Option<f64>,
+    pub served_while_disconnected_seconds: Option<f64>,
     /// How far its wall clock is ahead of this one, in seconds: at least, and at most. The range widens with
     /// the age of its last report, by as much as both clocks may have drifted apart.
     pub skew_seconds: Option<(f64, f64)>,
@@ -178,7 +178,7 @@ fn status_of(core: &Core, now: Reading, known: Known, to_reach: Option<Sequence>
     let connected = progress.is_some_and(|(_, connected)| connected);
     let report = machine.report(id).map(|(_, report)| report);
     // A replica that is not admitted is not waited for.
-    let unheard = admitted && progress.is_none();
+    let never_connected = admitted && progress.is_none();
     let is_known = admitted || progress.is_some();
     let away = machine.away(now, id).filter(|_| is_known);
     let staleness = machine.staleness(now, id);
@@ -195,11 +195,11 @@ fn status_of(core: &Core, now: Reading, known: Known, to_reach: Option<Sequence>
         to_reach: to_reach
             .filter(|at| admitted && progress.is_none_or(|(to, _)| to < *at))
             .map(|at| at.0),
-        unheard,
+        never_connected,
         staleness_seconds: staleness.or(least).map(|time| time.as_secs_f64()),
         stale_at_least,
-        away_seconds: away.map(|time| time.as_secs_f64()),
-        masked_seconds: away.map(|time| {
+        silent_seconds: away.map(|time| time.as_secs_f64()),
+        served_while_disconnected_seconds: away.map(|time| {
             let lasts = report.and_then(|report| report.lasts);
             lasts.map_or(time, |lasts| lasts.min(time)).as_secs_f64()
         }),

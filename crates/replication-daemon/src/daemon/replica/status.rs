@@ -22,10 +22,10 @@ pub struct ReplicaStatus {
     pub refused: Option<String>,
     /// For how long there has been no connection, in seconds: since the last message of the origin, or since
     /// the start.
-    pub away_seconds: Option<f64>,
+    pub disconnected_seconds: Option<f64>,
     /// How long of that all reads were answered, in seconds: until one had to wait for a missing body, or Δ
     /// of a disconnected replica was over.
-    pub masked_seconds: Option<f64>,
+    pub served_while_disconnected_seconds: Option<f64>,
     /// The last lost connection since the start that was restored.
     pub last_outage: Option<OutageStatus>,
     /// The state that reads are answered from.
@@ -71,7 +71,7 @@ pub struct ReplicaStatus {
     /// Demand reads that were sent, since the start.
     pub demands: u64,
     /// Reads that only the larger Δ permitted to answer, since the start.
-    pub masked: u64,
+    pub reads_while_disconnected: u64,
     /// Bodies that were found missing, since the start.
     pub missing: u64,
 }
@@ -93,7 +93,7 @@ pub struct OutageStatus {
     /// How long it lasted, in seconds.
     pub lasted_seconds: f64,
     /// For how long of that all reads were answered, in seconds.
-    pub masked_seconds: f64,
+    pub served_seconds: f64,
 }
 
 impl OutageStatus {
@@ -101,7 +101,7 @@ impl OutageStatus {
         OutageStatus {
             began_seconds_ago: now.since(outage.began).as_secs_f64(),
             lasted_seconds: outage.ended.since(outage.began).as_secs_f64(),
-            masked_seconds: outage.masked.as_secs_f64(),
+            served_seconds: outage.masked.as_secs_f64(),
         }
     }
 }
@@ -128,8 +128,9 @@ impl ReplicaHandle {
                 life: machine.image().incarnation.0,
                 connected: machine.is_connected(),
                 refused: machine.refusal().map(|why| why.to_string()),
-                away_seconds: away,
-                masked_seconds: away.map(|_| machine.masked(now.local).as_secs_f64()),
+                disconnected_seconds: away,
+                served_while_disconnected_seconds: away
+                    .map(|_| machine.masked(now.local).as_secs_f64()),
                 last_outage: core.outage.map(|outage| OutageStatus::of(outage, now.local)),
                 sequence: machine.position().0,
                 buffered: machine.received().0.saturating_sub(machine.position().0),
@@ -152,7 +153,7 @@ impl ReplicaHandle {
                 demand_bytes: self.0.received[0].load(Ordering::Relaxed),
                 speculative_bytes: self.0.received[1].load(Ordering::Relaxed),
                 demands: core.counters.demands,
-                masked: core.counters.masked,
+                reads_while_disconnected: core.counters.masked,
                 missing: core.counters.missing,
             }
         })

@@ -306,24 +306,27 @@ fn origin_shows_the_state_of_its_replicas() {
             (Some(1), Some(1), Some(100_000))
         );
         assert!(status.staleness_seconds.is_some_and(|seconds| seconds < 30.0), "{status:?}");
-        assert!(status.skew_seconds.is_some() && status.away_seconds.is_none(), "{status:?}");
+        assert!(status.skew_seconds.is_some() && status.silent_seconds.is_none(), "{status:?}");
         site.crash_replica(0);
         patient("it is away", || !one(&site).connected).await;
         let status = one(&site);
-        assert_eq!(status.masked_seconds, status.away_seconds, "for an hour, if it is only cut");
-        assert!(status.away_seconds.is_some());
+        assert_eq!(
+            status.served_while_disconnected_seconds, status.silent_seconds,
+            "for an hour, if it is only cut"
+        );
+        assert!(status.silent_seconds.is_some());
         site.stop().await;
     });
 }
 
 #[test]
-fn masked_time_is_reported_after_a_reconnection() {
+fn time_served_while_disconnected_is_reported() {
     runtime().block_on(async {
         let mut site = with_a_large_body().await;
         let status = |site: &Site| site.replica(0).status();
         assert_eq!(status(&site).last_outage, None);
         site.crash_origin();
-        patient("it is away", || status(&site).away_seconds.is_some()).await;
+        patient("it is away", || status(&site).disconnected_seconds.is_some()).await;
         // Stored bodies are read as usual.
         assert_eq!(site.read(0, "a").await, Some(body(1, 100_000)));
         site.start_origin().await;
@@ -331,8 +334,8 @@ fn masked_time_is_reported_after_a_reconnection() {
         let outage = status(&site).last_outage.expect("there was one");
         assert!(outage.lasted_seconds > 0.0, "{outage:?}");
         assert!(outage.began_seconds_ago >= outage.lasted_seconds, "{outage:?}");
-        assert_eq!(outage.masked_seconds.to_bits(), outage.lasted_seconds.to_bits(), "{outage:?}");
-        assert_eq!(status(&site).away_seconds, None);
+        assert_eq!(outage.served_seconds.to_bits(), outage.lasted_seconds.to_bits(), "{outage:?}");
+        assert_eq!(status(&site).disconnected_seconds, None);
         site.stop().await;
     });
 }
@@ -347,25 +350,31 @@ fn restarted_origin_lists_absent_replicas() {
         site.start_origin().await;
         let last = site.write(&[("b", Some(b"small"))]).await;
         let status = one(&site);
-        assert!(status.admitted && status.unheard && !status.connected, "{status:?}");
+        assert!(status.admitted && status.never_connected && !status.connected, "{status:?}");
         assert_eq!((status.sequence, status.lag), (None, Some(1)), "nobody knows of more");
         assert_eq!(status.queue, None, "nor what waits for it");
-        assert!(status.away_seconds.is_some() && status.stale_at_least, "{status:?}");
-        assert_eq!(status.away_seconds, status.staleness_seconds);
-        assert_eq!(status.away_seconds, status.masked_seconds);
-        let before = status.away_seconds;
-        patient("it is away for longer", || one(&site).away_seconds > before).await;
+        assert!(status.silent_seconds.is_some() && status.stale_at_least, "{status:?}");
+        assert_eq!(status.silent_seconds, status.staleness_seconds);
+        assert_eq!(status.silent_seconds, status.served_while_disconnected_seconds);
+        let before = status.silent_seconds;
+        patient("it is away for longer", || one(&site).silent_seconds > before).await;
         site.start_replica(0).await;
         site.reach(last).await;
         patient("it has said how it is", || !one(&site).stale_at_least).await;
         let status = one(&site);
-        assert_eq!((status.unheard, status.lag, status.away_seconds), (false, Some(0), None));
+        assert_eq!(
+            (status.never_connected, status.lag, status.silent_seconds),
+            (false, Some(0), None)
+        );
         assert!(status.queue.is_some(), "{status:?}");
         // The holder of an unused ticket is not expected.
         let _ = site.ticket("somebody");
         let status = site.origin().status().replicas[1].clone();
-        assert!(!status.admitted && !status.unheard, "{status:?}");
-        assert_eq!((status.lag, status.away_seconds, status.staleness_seconds), (None, None, None));
+        assert!(!status.admitted && !status.never_connected, "{status:?}");
+        assert_eq!(
+            (status.lag, status.silent_seconds, status.staleness_seconds),
+            (None, None, None)
+        );
         site.stop().await;
     });
 }
