@@ -14,7 +14,7 @@ fn main() -> io::Result<()> {
     let targets: [(&str, Vec<Vec<u8>>); 5] = [
         ("log", logs),
         ("model", models),
-        ("munger", pages),
+        ("script_insertion", pages),
         ("plan", plans),
         ("wire", seeds::streams()),
     ];

@@ -5,11 +5,11 @@
 
 #![forbid(unsafe_code)]
 
-mod munger;
+mod script_insertion;
 pub mod seeds;
 mod wire;
 
-pub use munger::munger;
+pub use script_insertion::insert_script;
 
 use lull_cc::{Bytes, Timestamp};
 use lull_lab::plan::{Plan, PlanError};

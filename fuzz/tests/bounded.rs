@@ -115,12 +115,12 @@ proptest! {
     ) {
         let mut page = seeds::PAGES[which].to_vec();
         page[0] = choices;
-        lull_fuzz::munger(&changed(&page, &changes));
+        lull_fuzz::insert_script(&changed(&page, &changes));
     }
 
     #[test]
     fn random_bytes_pass_as_a_page_unchanged(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        lull_fuzz::munger(&bytes);
+        lull_fuzz::insert_script(&bytes);
     }
 
     #[test]
@@ -162,7 +162,7 @@ fn seeds_of_the_fuzz_targets_are_valid() {
         lull_fuzz::log(log.as_bytes());
     }
     for page in seeds::PAGES {
-        lull_fuzz::munger(page);
+        lull_fuzz::insert_script(page);
     }
     for stream in seeds::streams() {
         lull_fuzz::wire(&stream);

@@ -18,9 +18,9 @@
 #![forbid(unsafe_code)]
 
 mod authentication;
-pub mod munge;
 pub mod nps;
 pub mod policy;
 pub mod protocol;
 pub mod proxy;
 pub mod script;
+pub mod script_insertion;

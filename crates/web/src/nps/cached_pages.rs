@@ -16,9 +16,9 @@ use http::{HeaderMap, HeaderValue, request};
 use lull_cc::Timestamp;
 
 use super::lock::lock;
-use crate::munge;
 use crate::policy::{Client, OwnersRules, fields};
 use crate::protocol::{Navigation, NavigationKind};
+use crate::script_insertion;
 
 /// Number of pages of clients that are remembered. If two share a slot the later one counts, so memory is
 /// bounded.
@@ -151,7 +151,7 @@ impl CachedPages {
 
     /// A visitor goes to a page, with a request to the proxy. Notes the page before.
     pub(super) fn goes_on(&self, client: Client, head: &request::Parts, rules: &OwnersRules) {
-        if !munge::is_document(&head.headers) {
+        if !script_insertion::is_document(&head.headers) {
             return;
         }
         let page = match from(head) {

@@ -72,7 +72,7 @@ pub(super) fn counts(shared: &Shared, head: &request::Parts) -> bool {
 pub(super) fn note_navigation(shared: &Shared, head: &request::Parts, requester: Requester) {
     let Settings { behind_cdn, .. } = shared.rules.settings;
     let is_prefetch = head.headers.contains_key(SEC_PURPOSE);
-    if behind_cdn && !is_prefetch && crate::munge::is_document(&head.headers) {
+    if behind_cdn && !is_prefetch && crate::script_insertion::is_document(&head.headers) {
         let page = shared.rules.name_of(super::heads::whole(&head.uri));
         let now = shared.rules.now();
         shared.visitors.cached_pages.navigated(requester.client, &head.headers, page, now);

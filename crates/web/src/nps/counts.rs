@@ -10,7 +10,7 @@ use super::times::Times;
 /// All of it.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// Pages given to the munger.
+    /// Pages given to the script inserter.
     pub(super) pages: Counter,
     /// Why other pages stay unchanged, why lists are empty, and why URLs are not on them.
     pub(super) pages_unchanged: Reasons,

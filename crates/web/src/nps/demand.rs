@@ -10,15 +10,15 @@ use super::cdn::Hindrance;
 use super::clock::wall;
 use super::heads::{is_page, is_private, whole};
 use super::learner::{self, Visited};
-use super::page_body::Munged;
+use super::page_body::PageBody;
 use super::page_comparison;
 use super::requester::Requester;
 use super::service_worker::page_script;
 use super::shared::Shared;
 use super::{cached_pages, cdn, reasons, worker_requests};
-use crate::munge::{self, Munging};
 use crate::policy::{self, DeliveryMethod, Excluded, Visitor, page_visitor};
 use crate::proxy::{Body, Decision, Exchange, Outcome};
+use crate::script_insertion::{self, ScriptInsertion};
 
 struct Demand {
     shared: Arc<Shared>,
@@ -55,14 +55,14 @@ pub(super) fn watch(
     {
         return shown;
     }
-    if munge::is_document(&head.headers) {
+    if script_insertion::is_document(&head.headers) {
         let hash = requester.visitor_hash(&head.headers, &shared.visitors.clients);
         shared.counts.distinct_visitors.note(hash);
     }
     let visitor = page_visitor(&head.method, &head.headers, shared.rules.harmless(), way);
     let hindrance = hindrance(shared, &visitor, requester);
-    if hindrance.always.is_none() && munge::is_document(&head.headers) {
-        munge::widen_if_none_match(&mut head.headers);
+    if hindrance.always.is_none() && script_insertion::is_document(&head.headers) {
+        script_insertion::widen_if_none_match(&mut head.headers);
     }
     let is_known = matches!(
         visitor,
@@ -121,7 +121,7 @@ impl Demand {
             let (secure, client) = (requester.secure, requester.client);
             rules.policy().observe(request, secure, has_cookie, client, head, now);
         }
-        if self.may_compare && munge::is_document(&request.headers) {
+        if self.may_compare && script_insertion::is_document(&request.headers) {
             let (url, stubs) = (whole(&request.uri), &shared.knowledge.stubs);
             stubs.goes_on(cached_pages::from(request), url);
             stubs.replied(url, request, head);
@@ -144,27 +144,32 @@ impl Demand {
     }
 
     /// How the page gets the script, if it may; counts the reason otherwise.
-    fn munging(&self, head: &mut response::Parts) -> Option<Munging> {
+    fn insertion(&self, head: &mut response::Parts) -> Option<ScriptInsertion> {
         let Demand { shared, request, requester, .. } = self;
-        let munging = match self.hindrance.of_reply(&head.headers) {
-            None => munge::decide_for(page_script(self.way), request, requester.scheme(), head)
-                .map_err(|why| reasons::of_reply(&why)),
+        let insertion = match self.hindrance.of_reply(&head.headers) {
+            None => script_insertion::decide_for(
+                page_script(self.way),
+                request,
+                requester.scheme(),
+                head,
+            )
+            .map_err(|why| reasons::of_reply(&why)),
             Some(why) => Err(is_page(request, head).then_some(why)),
         };
-        if let Err(Some(why)) = &munging {
+        if let Err(Some(why)) = &insertion {
             shared.counts.pages_unchanged.one(why);
             let names = policy::blocking_cookies(&request.headers, shared.rules.harmless());
             shared.counts.blocking_cookies.note(names);
         }
-        munging.ok()
+        insertion.ok()
     }
 }
 
 impl Exchange for Demand {
     fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
-        let munging = self.munging(head);
+        let insertion = self.insertion(head);
         self.is_private = is_private(&head.headers);
-        self.is_plain = munging.is_none() && !head.headers.contains_key(CONTENT_ENCODING);
+        self.is_plain = insertion.is_none() && !head.headers.contains_key(CONTENT_ENCODING);
         self.learn_from(head);
         let Demand { shared, request, requester, way, .. } = &*self;
         let (rules, comparison) = (&shared.rules, &shared.knowledge.comparison);
@@ -174,26 +179,26 @@ impl Exchange for Demand {
         if rules.settings.behind_cdn && request.method.is_safe() {
             cdn::vary_on_mark(&mut head.headers);
         }
-        let Some(munging) = munging else {
+        let Some(insertion) = insertion else {
             if self.hindrance.of_reply(&head.headers).is_none() {
-                munge::revalidated(page_script(*way), request, requester.scheme(), head);
+                script_insertion::revalidated(page_script(*way), request, requester.scheme(), head);
             }
             return body;
         };
-        let munging = if rules.settings.behind_cdn {
+        let insertion = if rules.settings.behind_cdn {
             // The page is for all visitors of a cache key.
-            munging.keeping_coding()
+            insertion.keeping_coding()
         } else {
-            munging
+            insertion
                 .offering_rules(rules.settings.speculation_rules && *way == DeliveryMethod::Cache)
                 .waiting(shared.upstream.monitor.wait(rules.now()))
                 .holding_back(requester.group(&request.headers, &shared.visitors.clients))
         };
-        munging.rewrite_head(&mut head.headers);
+        insertion.rewrite_head(&mut head.headers);
         if request.method == Method::HEAD {
             return body;
         }
-        Munged::body(shared, &request.uri, munging.munger(), body, !self.is_private, true)
+        PageBody::body(shared, &request.uri, insertion.inserter(), body, !self.is_private, true)
     }
 
     fn ended(self: Box<Self>, outcome: &Outcome) {
@@ -201,8 +206,8 @@ impl Exchange for Demand {
         let Some(target) = request.uri.path_and_query() else { return };
         let is_answered = request.method == Method::GET && outcome.status == 200;
         // Scripts and frames request URLs without navigations, often such that look like pages.
-        let is_nobodys =
-            UrlKind::of(target.path()) == UrlKind::Page && !munge::is_document(&request.headers);
+        let is_nobodys = UrlKind::of(target.path()) == UrlKind::Page
+            && !script_insertion::is_document(&request.headers);
         if let Some(time) = outcome.time_to_first_byte.filter(|_| is_answered) {
             shared.counts.demand.note(time);
         }

@@ -4,8 +4,8 @@ use http::header::{CONTENT_TYPE, SET_COOKIE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, request, response};
 
-use crate::munge;
 use crate::policy::fields;
+use crate::script_insertion;
 
 /// The host of a request.
 pub(super) fn asked_host(head: &request::Parts) -> Option<&[u8]> {
@@ -25,7 +25,7 @@ pub(super) fn is_page(request: &request::Parts, head: &response::Parts) -> bool 
     let kind = fields::single(&head.headers, CONTENT_TYPE).unwrap_or_default();
     request.method == Method::GET
         && head.status == StatusCode::OK
-        && munge::is_document(&request.headers)
+        && script_insertion::is_document(&request.headers)
         && kind.get(..9).is_some_and(|kind| kind.eq_ignore_ascii_case("text/html"))
 }
 

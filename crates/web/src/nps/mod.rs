@@ -8,7 +8,7 @@
 //! | with the ETag of a copy | is answered by 304, if its sender is anonymous; otherwise as if it had no such ETag |
 //! | below `/.lull/` | is answered here: the script, hints, reports |
 //!
-//! [`Nps`] is a [`Site`] of the proxy. The rules are in [`crate::policy`], the rewriter is [`crate::munge`];
+//! [`Nps`] is a [`Site`] of the proxy. The rules are in [`crate::policy`], the rewriter is [`crate::script_insertion`];
 //! this module calls them, reads the clock, and keeps their state. [`lull_speculate`] learns from visits and
 //! ranks the probable next ones; the monitor keeps its budget.
 

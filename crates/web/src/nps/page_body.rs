@@ -1,4 +1,4 @@
-//! The body of a page on its way through the munger, or past it.
+//! The body of a page on its way through the inserter, or past it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use super::heads::whole;
 use super::observed_body::{BodyObserver, observed};
 use super::reasons;
 use super::shared::Shared;
-use crate::munge::{Inspector, Munger, NoInsertionPoint, Outcome};
 use crate::policy::Offence;
 use crate::proxy::{Body, BoxError};
+use crate::script_insertion::{Inspector, NoInsertionPoint, Outcome, ScriptInserter};
 
 /// Bars a page that opts out, or may have opted out in an unreadable part. That also ends a prefetch in
 /// flight, such as the one that found the opt-out.
@@ -32,7 +32,7 @@ fn note(shared: &Shared, url: &str, why: NoInsertionPoint) {
 }
 
 /// A page that gets the script as it passes. Each piece is sent as it arrives.
-pub(super) struct Munged {
+pub(super) struct PageBody {
     shared: Arc<Shared>,
     url: String,
     body: Body,
@@ -40,10 +40,10 @@ pub(super) struct Munged {
     is_shareable: bool,
     /// Whether it is demand, and not a prefetch.
     is_demand: bool,
-    munger: Munger,
-    /// Received bytes that the munger has not taken.
+    inserter: ScriptInserter,
+    /// Received bytes that the inserter has not taken.
     rest: Bytes,
-    /// Whether the munger has more output.
+    /// Whether the inserter has more output.
     more: bool,
     out: Vec<u8>,
     state: State,
@@ -58,23 +58,23 @@ enum State {
     Ended,
 }
 
-impl Munged {
+impl PageBody {
     /// `body`, the page at `url`, with this around it. A page with a query counts as personal.
     pub(super) fn body(
         shared: &Arc<Shared>,
         url: &Uri,
-        munger: Munger,
+        inserter: ScriptInserter,
         body: Body,
         is_public: bool,
         is_demand: bool,
     ) -> Body {
-        Body::wrap(Munged {
+        Body::wrap(PageBody {
             shared: Arc::clone(shared),
             url: whole(url).to_owned(),
             body,
             is_shareable: is_public && url.query().is_none(),
             is_demand,
-            munger,
+            inserter,
             rest: Bytes::new(),
             more: false,
             out: Vec::new(),
@@ -87,7 +87,7 @@ impl Munged {
     fn push(&mut self) -> Result<Option<Bytes>, BoxError> {
         while self.more {
             let mut piece = &self.rest[..];
-            self.more = self.munger.push(&mut piece, &mut self.out)?;
+            self.more = self.inserter.push(&mut piece, &mut self.out)?;
             let taken = self.rest.len() - piece.len();
             self.rest.advance(taken);
             self.look();
@@ -105,7 +105,7 @@ impl Munged {
 
     /// Notes the result for the page, or its opt-out, once.
     fn look(&mut self) {
-        let outcome = self.munger.outcome();
+        let outcome = self.inserter.outcome();
         if outcome == Outcome::Looking || std::mem::replace(&mut self.is_told, true) {
             return;
         }
@@ -125,13 +125,13 @@ impl Munged {
     /// Handles the end of the page, before anything that follows it.
     fn finish(&mut self, then: State) -> Result<Option<Bytes>, BoxError> {
         self.state = then;
-        self.munger.finish(&mut self.out)?;
+        self.inserter.finish(&mut self.out)?;
         self.look();
         Ok(self.take())
     }
 }
 
-impl HttpBody for Munged {
+impl HttpBody for PageBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -156,7 +156,7 @@ impl HttpBody for Munged {
                     None => {
                         let given = this.finish(State::Ended);
                         if this.is_shareable {
-                            this.shared.knowledge.lengths.note(&this.url, this.munger.taken());
+                            this.shared.knowledge.lengths.note(&this.url, this.inserter.taken());
                         }
                         given
                     }

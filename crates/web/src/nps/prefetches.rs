@@ -8,18 +8,18 @@ use http::{HeaderValue, Response, StatusCode, request, response};
 use super::clock::wall;
 use super::heads::whole;
 use super::learner::{self, Visited};
-use super::page_body::{Munged, inspected};
+use super::page_body::{PageBody, inspected};
 use super::page_comparison;
 use super::prefetch_body::guarded;
 use super::replies;
 use super::requester::Requester;
 use super::service_worker::{self, page_script};
 use super::shared::Shared;
-use crate::munge;
 use crate::policy::{
     self, Admitted, CopyTag, DeliveryMethod, NotAPrefetch, Offence, Refusal, fields,
 };
 use crate::proxy::{Body, Connection, Decision, Exchange, Failure, PrefetchPriority};
+use crate::script_insertion;
 
 struct PrefetchExchange {
     shared: Arc<Shared>,
@@ -258,10 +258,11 @@ impl Exchange for PrefetchExchange {
             page_comparison::sampled(&shared.rules, &shared.knowledge.comparison, sampling, body);
         // The navigation that uses the copy finds the script in it. An opt-out of the page is read before the
         // rules write their own headers.
-        let munging = munge::decide_for(page_script(way), request, requester.scheme(), head);
-        let inspector = match &munging {
+        let insertion =
+            script_insertion::decide_for(page_script(way), request, requester.scheme(), head);
+        let inspector = match &insertion {
             Ok(_) => Ok(None),
-            Err(_) => munge::inspect(&head.headers),
+            Err(_) => script_insertion::inspect(&head.headers),
         };
         let kept = shared.rules.policy().keep(admitted, head, shared.rules.now(), wall());
         if let Err(why) = &kept {
@@ -288,14 +289,14 @@ impl Exchange for PrefetchExchange {
             service_worker::let_read(&mut head.headers, origin);
             fields::set(&mut head.headers, policy::COPY, &name);
         }
-        let body = match (munging, inspector) {
-            (Ok(munging), _) => {
+        let body = match (insertion, inspector) {
+            (Ok(insertion), _) => {
                 let rules = shared.rules.settings.speculation_rules && way == DeliveryMethod::Cache;
-                let munging = munging
+                let insertion = insertion
                     .offering_rules(rules)
                     .holding_back(requester.group(&request.headers, &shared.visitors.clients));
-                munging.rewrite_head(&mut head.headers);
-                Munged::body(shared, &request.uri, munging.munger(), body, true, false)
+                insertion.rewrite_head(&mut head.headers);
+                PageBody::body(shared, &request.uri, insertion.inserter(), body, true, false)
             }
             (Err(_), Some(inspector)) => inspected(shared, &request.uri, inspector, body),
             (Err(_), None) => body,

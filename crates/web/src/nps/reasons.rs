@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use super::lock::lock;
-use crate::munge::{LeftAlone, NoInsertionPoint};
 use crate::policy::{Excluded, NotPrefetchable, Refusal};
+use crate::script_insertion::{LeftAlone, NoInsertionPoint};
 
 /// How often each reason applied.
 #[derive(Debug, Default)]

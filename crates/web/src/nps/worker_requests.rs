@@ -12,10 +12,10 @@ use super::learner::Visited;
 use super::prefetches;
 use super::requester::Requester;
 use super::shared::Shared;
-use crate::munge;
 use crate::policy::{self, DeliveryMethod};
 use crate::proxy::{Body, Connection, Decision};
 use crate::script::Script;
+use crate::script_insertion;
 
 /// The service worker's script: the permanent one for visitors with hints, the self-removing one for all
 /// others. Browsers check it after each navigation, which is how a removal reaches them.
@@ -83,7 +83,7 @@ pub(super) fn show(
     let may = shared.rules.is_active()
         && !requester.by_cache
         && shared.workers.is_offered(shared.rules.now());
-    if !may || names.is_empty() || !munge::is_document(&head.headers) {
+    if !may || names.is_empty() || !script_insertion::is_document(&head.headers) {
         return None;
     }
     let copy = {

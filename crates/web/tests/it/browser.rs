@@ -1,4 +1,4 @@
-//! The script, the munger and the rules together in a real Chromium, with a small site on loopback behind
+//! The script, the script inserter and the rules together in a real Chromium, with a small site on loopback behind
 //! them.
 pub(crate) mod chromium;
 mod links;

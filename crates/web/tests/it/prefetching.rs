@@ -1,4 +1,4 @@
-//! The rules, the munger and the proxy as one, over real sockets.
+//! The rules, the script inserter and the proxy as one, over real sockets.
 use crate::common;
 mod http2;
 mod in_halves;

@@ -1,4 +1,4 @@
-//! A site on loopback, with the munger and the rules in front of it, as a proxy would have them.
+//! A site on loopback, with the script inserter and the rules in front of it, as a proxy would have them.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, reque
 use lull_cc::Timestamp;
 use lull_web::policy::{self, Admitted, Client, Policy, Robots, Settings, Visitor};
 use lull_web::protocol::{self, Beacon, Hint, HintsReply, HintsRequest, Kind};
-use lull_web::{munge, script};
+use lull_web::{script, script_insertion};
 
 /// How long a slow page stops in its middle when it is prefetched, unless it is awaited.
 pub(crate) const STALL: Duration = Duration::from_secs(60);
@@ -231,7 +231,7 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
             return Ok(());
         }
         let (mut head, mut body) = shared.origin(&request);
-        let munging = munge::decide(&request, "http", &head);
+        let insertion = script_insertion::decide(&request, "http", &head);
         let kept = {
             let mut policy = shared.policy.lock().unwrap();
             match &admitted {
@@ -246,14 +246,14 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
         };
         match kept {
             Ok(may_have_script) => {
-                if let (true, Ok(munging)) = (may_have_script, munging) {
+                if let (true, Ok(insertion)) = (may_have_script, insertion) {
                     let wait = (path == LOADED).then_some(WAIT);
-                    let munging = munging.offering_rules(shared.rules).waiting(wait);
-                    munging.rewrite_head(&mut head.headers);
-                    let mut munger = munging.munger();
+                    let insertion = insertion.offering_rules(shared.rules).waiting(wait);
+                    insertion.rewrite_head(&mut head.headers);
+                    let mut inserter = insertion.inserter();
                     let (mut page, mut rest) = (Vec::new(), body.as_slice());
-                    while munger.push(&mut rest, &mut page).unwrap() {}
-                    munger.finish(&mut page).unwrap();
+                    while inserter.push(&mut rest, &mut page).unwrap() {}
+                    inserter.finish(&mut page).unwrap();
                     body = page;
                 }
                 write_response(&mut stream, head, &body)?;

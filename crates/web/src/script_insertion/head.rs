@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, StatusCode, request, response};
 
 use super::coding::Coding;
 use super::csp::{Forbids, Grant};
-use super::{Inspector, Munger, place};
+use super::{Inspector, ScriptInserter, place};
 use crate::policy::{asks_for_a_page, fields};
 use crate::script::{self, Script};
 
@@ -62,7 +62,7 @@ pub enum LeftAlone {
 
 /// A reply to be rewritten.
 #[derive(Clone, Debug)]
-pub struct Munging {
+pub struct ScriptInsertion {
     pub(super) coding: Coding,
     /// The coding of the page with the script.
     pub(super) rewritten: Coding,
@@ -83,7 +83,7 @@ pub fn decide(
     request: &request::Parts,
     scheme: &str,
     response: &response::Parts,
-) -> Result<Munging, LeftAlone> {
+) -> Result<ScriptInsertion, LeftAlone> {
     decide_for(script::script(), request, scheme, response)
 }
 
@@ -96,7 +96,7 @@ pub fn decide_for(
     request: &request::Parts,
     scheme: &str,
     response: &response::Parts,
-) -> Result<Munging, LeftAlone> {
+) -> Result<ScriptInsertion, LeftAlone> {
     if request.method != Method::GET && request.method != Method::HEAD {
         return Err(LeftAlone::Method);
     }
@@ -127,7 +127,7 @@ pub fn decide_for(
     let origin = origin(request, scheme).ok_or(LeftAlone::Host)?;
     let grant = Grant::of(headers, &origin, script)?;
     let rewritten = coding.rewritten(&request.headers);
-    Ok(Munging { coding, rewritten, grant, origin, encoding, encoding_is_stated, script })
+    Ok(ScriptInsertion { coding, rewritten, grant, origin, encoding, encoding_is_stated, script })
 }
 
 /// The inspector of an unmodified page, by the headers of its reply; `None` for other types than HTML.
@@ -148,7 +148,7 @@ pub fn inspect(headers: &HeaderMap) -> Result<Option<Inspector>, LeftAlone> {
     Inspector::new(coding, encoding, encoding_is_stated).map(Some).ok_or(LeftAlone::Encoding)
 }
 
-impl Munging {
+impl ScriptInsertion {
     /// Changes the headers to those of the page with the script. For `HEAD` too: its headers are those of
     /// `GET`.
     pub fn rewrite_head(&self, headers: &mut HeaderMap) {
@@ -196,10 +196,17 @@ impl Munging {
     }
 
     /// The rewriter of the body.
-    pub fn munger(self) -> Munger {
-        let Munging { coding, rewritten, grant, origin, encoding, encoding_is_stated, script } =
-            self;
-        Munger::new(
+    pub fn inserter(self) -> ScriptInserter {
+        let ScriptInsertion {
+            coding,
+            rewritten,
+            grant,
+            origin,
+            encoding,
+            encoding_is_stated,
+            script,
+        } = self;
+        ScriptInserter::new(
             coding,
             rewritten,
             place::Injector::new(grant, script, origin, encoding, encoding_is_stated),

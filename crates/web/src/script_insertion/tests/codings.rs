@@ -8,9 +8,9 @@ use super::*;
 #[test]
 fn each_chunk_is_forwarded_on_arrival() {
     for coding in ["identity", "gzip", "br", "zstd"] {
-        let munging = munging(&[HTML, ("content-encoding", coding)]);
-        let coding = munging.coding;
-        let mut munger = munging.munger();
+        let insertion = insertion(&[HTML, ("content-encoding", coding)]);
+        let coding = insertion.coding;
+        let mut inserter = insertion.inserter();
         let (mut encoder, mut decoder) = (Encoder::new(coding), Decoder::new(coding));
         let mut arrived = Vec::new();
         let mut sent = Vec::new();
@@ -25,7 +25,7 @@ fn each_chunk_is_forwarded_on_arrival() {
                 None => packed.extend_from_slice(piece.as_bytes()),
             }
             let mut out = Vec::new();
-            assert!(!munger.push(&mut packed.as_slice(), &mut out).unwrap());
+            assert!(!inserter.push(&mut packed.as_slice(), &mut out).unwrap());
             match &mut decoder {
                 Some(decoder) => {
                     let mut out = out.as_slice();
@@ -37,7 +37,7 @@ fn each_chunk_is_forwarded_on_arrival() {
             }
             assert_eq!(without_tag(&arrived), sent, "{coding:?}");
         }
-        assert_eq!(munger.outcome(), Outcome::Placed);
+        assert_eq!(inserter.outcome(), Outcome::Placed);
     }
 }
 
@@ -58,7 +58,7 @@ fn gzip_interoperates_in_both_directions() {
         [gzip(page.as_bytes()), b"\x1f\x8bx".to_vec()].concat(),
     ] {
         for pieces in [cut(&packed, &[]), packed.chunks(7).collect()] {
-            let (out, outcome) = munge_pieces(munger_of(Coding::Gzip), &pieces).unwrap();
+            let (out, outcome) = insert_in_pieces(inserter_of(Coding::Gzip), &pieces).unwrap();
             assert_eq!(outcome, Outcome::Placed);
             let mut decoder = MultiGzDecoder::new(Vec::new());
             decoder.write_all(&out).unwrap();
@@ -72,7 +72,7 @@ fn malformed_compressed_body_passes_unchanged() {
     let page = b"<html><head></head><body>not compressed</body></html>";
     for way in WAYS {
         for pieces in [cut(page, &[]), page.chunks(3).collect()] {
-            let (out, outcome) = munge_pieces(munger_between(way), &pieces).unwrap();
+            let (out, outcome) = insert_in_pieces(inserter_between(way), &pieces).unwrap();
             // The header states the other coding by then.
             let out = if way.0 == way.1 { out } else { unpack(way.1, &out) };
             assert_eq!(out, page, "{way:?}");
@@ -88,7 +88,7 @@ fn malformed_compressed_body_passes_unchanged() {
             *byte ^= 0x55;
         }
         let pieces: Vec<_> = packed.chunks(1000).collect();
-        if let Ok((out, _)) = munge_pieces(munger_of(coding), &pieces) {
+        if let Ok((out, _)) = insert_in_pieces(inserter_of(coding), &pieces) {
             // Not every coding has a checksum: its output may be anything but the page.
             let mut decoder = Decoder::new(coding).unwrap();
             let (mut rest, mut plain) = (out.as_slice(), Vec::new());
@@ -118,8 +118,8 @@ fn compressed_page_is_sent_as_zstd_if_accepted() {
     ] {
         let mut head = answered(&[HTML, ("content-encoding", came), ("vary", "Origin")]);
         let request = asked(&[GOES, &[("accept-encoding", takes)]].concat());
-        let munging = decide(&request, "https", &head).unwrap();
-        munging.rewrite_head(&mut head.headers);
+        let insertion = decide(&request, "https", &head).unwrap();
+        insertion.rewrite_head(&mut head.headers);
         assert_eq!(head.headers["content-encoding"], expected, "{came} to {takes}");
         let varies: Vec<_> = head.headers.get_all("vary").iter().collect();
         let by_coding = ["Origin", "Accept-Encoding"];
@@ -150,10 +150,10 @@ const WAYS: [(Coding, Coding); 5] = [
     (Coding::Brotli, Coding::Zstd),
 ];
 
-fn munger_between((came, goes): (Coding, Coding)) -> Munger {
+fn inserter_between((came, goes): (Coding, Coding)) -> ScriptInserter {
     let head = answered(&[HTML, ("content-encoding", came.name())]);
     let takes = [("accept-encoding", goes.name())];
-    decide(&asked(&[GOES, &takes].concat()), "https", &head).unwrap().munger()
+    decide(&asked(&[GOES, &takes].concat()), "https", &head).unwrap().inserter()
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn page_is_the_same_in_every_output_coding() {
     for way in WAYS {
         let packed = pack(way.0, page.as_bytes());
         for pieces in [cut(&packed, &[]), packed.chunks(7).collect()] {
-            let (out, outcome) = munge_pieces(munger_between(way), &pieces).unwrap();
+            let (out, outcome) = insert_in_pieces(inserter_between(way), &pieces).unwrap();
             assert_eq!(outcome, Outcome::Placed);
             assert_eq!(without_tag(&unpack(way.1, &out)), page.as_bytes(), "{way:?}");
         }
@@ -175,7 +175,7 @@ fn truncated_body_stays_truncated() {
     for way in WAYS {
         let packed = pack(way.0, page.as_bytes());
         let cut_off = &packed[..packed.len() - 4];
-        let (out, _) = munge_pieces(munger_between(way), &[cut_off]).unwrap();
+        let (out, _) = insert_in_pieces(inserter_between(way), &[cut_off]).unwrap();
         let mut decoder = Decoder::new(way.1).unwrap();
         let (mut rest, mut plain) = (out.as_slice(), Vec::new());
         while let Some(step) = decoder.step(&mut rest).unwrap() {
@@ -189,9 +189,9 @@ fn truncated_body_stays_truncated() {
 #[test]
 fn empty_body_stays_empty() {
     for coding in CODINGS {
-        let (out, _) = munge_pieces(munger_of(coding), &[b""]).unwrap();
+        let (out, _) = insert_in_pieces(inserter_of(coding), &[b""]).unwrap();
         assert!(out.is_empty(), "{coding:?}");
-        let (out, _) = munge_pieces(munger_of(coding), &[&pack(coding, b"")]).unwrap();
+        let (out, _) = insert_in_pieces(inserter_of(coding), &[&pack(coding, b"")]).unwrap();
         assert_eq!(unpack(coding, &out), b"", "{coding:?}");
     }
 }
@@ -208,15 +208,15 @@ fn small_chunk_that_unpacks_to_a_long_page_is_split() {
         }
         encoder.finish(&mut packed).unwrap();
 
-        let mut munger = munger_of(coding);
+        let mut inserter = inserter_of(coding);
         let (mut input, mut steps, mut longest) = (packed.as_slice(), 0, 0);
         let mut decoder = Decoder::new(coding).unwrap();
         let mut plain = 0;
         loop {
             let mut out = Vec::new();
-            let more = munger.push(&mut input, &mut out).unwrap();
+            let more = inserter.push(&mut input, &mut out).unwrap();
             if !more {
-                munger.finish(&mut out).unwrap();
+                inserter.finish(&mut out).unwrap();
             }
             longest = longest.max(out.len());
             steps += 1;
@@ -268,7 +268,7 @@ proptest! {
     ) {
         let coding = CODINGS[coding];
         let packed = pack_parts(coding, &cut(&page, &parts), level, in_members);
-        let (out, outcome) = munge_pieces(munger_of(coding), &cut(&packed, &cuts)).unwrap();
+        let (out, outcome) = insert_in_pieces(inserter_of(coding), &cut(&packed, &cuts)).unwrap();
         // As another decoder reads it, where there is one.
         let out = if coding == Coding::Gzip {
             let mut decoder = MultiGzDecoder::new(Vec::new());

@@ -153,7 +153,7 @@ fn headers_invalidated_by_the_script_are_dropped() {
     assert_eq!(head.headers, expected);
     // A weak one stays unchanged.
     let mut head = answered(&[HTML, ("etag", "W/\"abc\"")]);
-    munging(&[HTML]).rewrite_head(&mut head.headers);
+    insertion(&[HTML]).rewrite_head(&mut head.headers);
     assert_eq!(head.headers["etag"], "W/\"abc\"");
 }
 

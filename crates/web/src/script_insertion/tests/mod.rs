@@ -30,7 +30,7 @@ fn answered(fields: &[(&str, &str)]) -> response::Parts {
 const GOES: &[(&str, &str)] = &[("host", "example.org"), ("sec-fetch-dest", "document")];
 const HTML: (&str, &str) = ("content-type", "text/html; charset=utf-8");
 
-fn munging(fields: &[(&str, &str)]) -> Munging {
+fn insertion(fields: &[(&str, &str)]) -> ScriptInsertion {
     decide(&asked(GOES), "https", &answered(fields)).unwrap()
 }
 
@@ -41,18 +41,21 @@ fn tag() -> String {
 }
 
 /// The resulting page if it arrives in these pieces.
-fn munge_pieces(mut munger: Munger, pieces: &[&[u8]]) -> Result<(Vec<u8>, Outcome), Broken> {
+fn insert_in_pieces(
+    mut inserter: ScriptInserter,
+    pieces: &[&[u8]],
+) -> Result<(Vec<u8>, Outcome), Broken> {
     let mut out = Vec::new();
     for mut piece in pieces.iter().copied() {
-        while munger.push(&mut piece, &mut out)? {}
+        while inserter.push(&mut piece, &mut out)? {}
         assert!(piece.is_empty());
     }
-    munger.finish(&mut out)?;
-    Ok((out, munger.outcome()))
+    inserter.finish(&mut out)?;
+    Ok((out, inserter.outcome()))
 }
 
-fn munge(page: &[u8]) -> (Vec<u8>, Outcome) {
-    munge_pieces(munging(&[HTML]).munger(), &[page]).unwrap()
+fn insert_into(page: &[u8]) -> (Vec<u8>, Outcome) {
+    insert_in_pieces(insertion(&[HTML]).inserter(), &[page]).unwrap()
 }
 
 /// The same text in pieces with ends at `cuts`, in thousandths of its length.
@@ -103,7 +106,7 @@ fn script_is_placed_at_the_end_of_the_head() {
         "<title>a</title>text@",
     ] {
         let input = page.replace('@', "");
-        let (out, outcome) = munge(input.as_bytes());
+        let (out, outcome) = insert_into(input.as_bytes());
         assert_eq!(String::from_utf8(out).unwrap(), page.replace('@', &tag()), "{page}");
         assert_eq!(outcome, Outcome::Placed);
     }
@@ -173,7 +176,7 @@ fn page_is_unchanged_where_a_tag_could_do_harm() {
         let kind = [("content-type", "text/html")];
         // A tag that arrives as one piece is never held, however long it is.
         let pieces: Vec<_> = page.as_bytes().chunks(4096).collect();
-        let (out, outcome) = munge_pieces(munging(&kind).munger(), &pieces).unwrap();
+        let (out, outcome) = insert_in_pieces(insertion(&kind).inserter(), &pieces).unwrap();
         assert!(out == page.as_bytes(), "{}", &page[..page.len().min(80)]);
         if why == NoInsertionPoint::End && page.contains("http-equiv") {
             assert!(
@@ -188,10 +191,10 @@ fn page_is_unchanged_where_a_tag_could_do_harm() {
         let source = format!("script-src {mark}self{mark}");
         let meta = format!("<meta http-equiv=Content-Security-Policy content=\"{source}\">");
         let page = format!("<!doctype html><html><head>{meta}</head><body></body></html>");
-        assert_eq!(munge(page.as_bytes()).1, Outcome::Placed, "{mark}");
+        assert_eq!(insert_into(page.as_bytes()).1, Outcome::Placed, "{mark}");
     }
     for page in [&b"\xff\xfe<\0h\0e\0a\0d\0>\0"[..], b"\xfe\xff\0<\0h"] {
-        let (out, outcome) = munge(page);
+        let (out, outcome) = insert_into(page);
         assert_eq!((out.as_slice(), outcome), (page, Outcome::Left(NoInsertionPoint::Encoding)));
     }
 }
@@ -199,8 +202,8 @@ fn page_is_unchanged_where_a_tag_could_do_harm() {
 #[test]
 fn escape_sequence_after_the_tag_has_no_effect() {
     let page = b"<head></head><pre>\x1b[1m</pre>";
-    let munger = munging(&[("content-type", "text/html")]).munger();
-    let (out, outcome) = munge_pieces(munger, &[page]).unwrap();
+    let inserter = insertion(&[("content-type", "text/html")]).inserter();
+    let (out, outcome) = insert_in_pieces(inserter, &[page]).unwrap();
     assert_eq!((without_tag(&out).as_slice(), outcome), (&page[..], Outcome::Placed));
 }
 
@@ -220,7 +223,7 @@ fn harmless_head_elements_do_not_block_the_tag() {
         "<head><template><meta name=lull content=off></template>@</head>",
         "<head><noscript><meta http-equiv=refresh content='0;url=/b'></noscript>@</head>",
     ] {
-        let (out, _) = munge(page.replace('@', "").as_bytes());
+        let (out, _) = insert_into(page.replace('@', "").as_bytes());
         assert_eq!(String::from_utf8(out).unwrap(), page.replace('@', &tag()));
     }
 }
@@ -228,8 +231,8 @@ fn harmless_head_elements_do_not_block_the_tag() {
 #[test]
 fn tag_takes_the_nonce_of_the_page() {
     let csp = ("content-security-policy", "script-src 'nonce-abc'");
-    let munger = munging(&[HTML, csp]).munger();
-    let (out, _) = munge_pieces(munger, &[b"<head></head>"]).unwrap();
+    let inserter = insertion(&[HTML, csp]).inserter();
+    let (out, _) = insert_in_pieces(inserter, &[b"<head></head>"]).unwrap();
     let page = String::from_utf8(out).unwrap();
     assert!(page.ends_with(" nonce=\"abc\"></script></head>"), "{page}");
 }
@@ -258,8 +261,8 @@ fn unpack(coding: Coding, mut packed: &[u8]) -> Vec<u8> {
     page
 }
 
-fn munger_of(coding: Coding) -> Munger {
-    munging(&[HTML, ("content-encoding", coding.name())]).munger()
+fn inserter_of(coding: Coding) -> ScriptInserter {
+    insertion(&[HTML, ("content-encoding", coding.name())]).inserter()
 }
 
 const CODINGS: [Coding; 4] = [Coding::Identity, Coding::Gzip, Coding::Brotli, Coding::Zstd];
@@ -295,7 +298,7 @@ fn real_site_is_unchanged_except_the_tag() {
                 for coding in CODINGS {
                     let packed = pack(coding, &page);
                     let pieces: Vec<_> = packed.chunks(1400).collect();
-                    let (out, outcome) = munge_pieces(munger_of(coding), &pieces).unwrap();
+                    let (out, outcome) = insert_in_pieces(inserter_of(coding), &pieces).unwrap();
                     let out = unpack(coding, &out);
                     assert_eq!(without_tag(&out), page, "{}", path.display());
                     let left = matches!(
@@ -382,7 +385,7 @@ proptest! {
     ) {
         let coding = CODINGS[coding];
         let packed = pack(coding, &page);
-        let (out, outcome) = munge_pieces(munger_of(coding), &cut(&packed, &cuts)).unwrap();
+        let (out, outcome) = insert_in_pieces(inserter_of(coding), &cut(&packed, &cuts)).unwrap();
         let out = unpack(coding, &out);
         prop_assert_eq!(&without_tag(&out), &page);
         let length = if outcome == Outcome::Placed { tag().len() } else { 0 };
@@ -394,8 +397,8 @@ proptest! {
     fn tag_place_does_not_depend_on_chunks(
         page in soup(), cuts in prop::collection::vec(0..1000_usize, 0..8),
     ) {
-        let whole = munge(&page);
-        let pieces = munge_pieces(munger_of(Coding::Identity), &cut(&page, &cuts)).unwrap();
+        let whole = insert_into(&page);
+        let pieces = insert_in_pieces(inserter_of(Coding::Identity), &cut(&page, &cuts)).unwrap();
         // The end of a document is derived from the open elements, which the parser may have passed or not.
         if whole.1 == Outcome::Placed || pieces.1 == Outcome::Placed {
             prop_assert_eq!(without_tag(&whole.0), without_tag(&pieces.0));
@@ -409,6 +412,6 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..400), coding in 0..4_usize,
         cuts in prop::collection::vec(0..1000_usize, 0..4),
     ) {
-        let _ = munge_pieces(munger_of(CODINGS[coding]), &cut(&bytes, &cuts));
+        let _ = insert_in_pieces(inserter_of(CODINGS[coding]), &cut(&bytes, &cuts));
     }
 }

@@ -11,7 +11,7 @@ use compression_codecs::{
 use compression_core::Level;
 use compression_core::util::{PartialBuffer, WriteBuffer};
 use http::header::{CONTENT_ENCODING, CONTENT_SECURITY_POLICY, HeaderMap, HeaderValue};
-use lull_web::{munge, script};
+use lull_web::{script, script_insertion};
 
 /// The largest part of a page that is checked: a few bytes may be the compressed form of gigabytes.
 const MOST: usize = 1 << 24;
@@ -37,7 +37,7 @@ const POLICIES: [&str; 8] = [
 /// it, or only labelled so. The next three choose the policy. The last two choose the other contents of the
 /// tag: whether it may have speculation rules, and for how long the script waits. The second byte is the
 /// length of the pieces, and its highest bit means that the browser accepts zstd.
-pub fn munger(bytes: &[u8]) {
+pub fn insert_script(bytes: &[u8]) {
     let [choices, length, page @ ..] = bytes else { return };
     let coding = CODINGS[usize::from(choices & 3)];
     let is_packed = choices & 4 != 0 || coding == "identity";
@@ -55,7 +55,7 @@ pub fn munger(bytes: &[u8]) {
     let says = Says { rules: choices & 64 != 0, wait: choices & 128 != 0 };
     let (length, takes_zstd) = (usize::from(length & 127) + 1, length & 128 != 0);
     let Some((out, rewritten, is_placed)) =
-        munged(coding, takes_zstd, &policy, says, &body, length)
+        insert_in(coding, takes_zstd, &policy, says, &body, length)
     else {
         return;
     };
@@ -80,7 +80,7 @@ const WAIT: u64 = 17;
 
 /// The resulting body, its coding, and whether it contains the script. `None` if it is not a page that gets
 /// the script, or broken.
-fn munged(
+fn insert_in(
     coding: &str,
     takes_zstd: bool,
     policy: &HeaderValue,
@@ -104,29 +104,29 @@ fn munged(
     if !policy.is_empty() {
         response.headers.insert(CONTENT_SECURITY_POLICY, policy.clone());
     }
-    let munging = match munge::decide(&request, "https", &response) {
-        Ok(munging) => munging,
-        Err(munge::LeftAlone::Policy(_)) => return None,
+    let insertion = match script_insertion::decide(&request, "https", &response) {
+        Ok(insertion) => insertion,
+        Err(script_insertion::LeftAlone::Policy(_)) => return None,
         Err(why) => panic!("it is a page: {why}"),
     };
-    let munging =
-        munging.offering_rules(says.rules).waiting(says.wait.then(|| Duration::from_secs(WAIT)));
-    munging.rewrite_head(&mut response.headers);
+    let insertion =
+        insertion.offering_rules(says.rules).waiting(says.wait.then(|| Duration::from_secs(WAIT)));
+    insertion.rewrite_head(&mut response.headers);
     keeps_its_policy(&response.headers, policy);
     let rewritten = response.headers[CONTENT_ENCODING].to_str().expect("a coding").to_owned();
-    let mut munger = munging.munger();
+    let mut inserter = insertion.inserter();
     let mut out = Vec::new();
     for mut piece in body.chunks(length) {
         loop {
-            match munger.push(&mut piece, &mut out) {
+            match inserter.push(&mut piece, &mut out) {
                 Ok(true) if out.len() <= MOST => {}
                 Ok(false) => break,
                 Ok(true) | Err(_) => return None,
             }
         }
     }
-    munger.finish(&mut out).ok()?;
-    Some((out, rewritten, munger.outcome() == munge::Outcome::Placed))
+    inserter.finish(&mut out).ok()?;
+    Some((out, rewritten, inserter.outcome() == script_insertion::Outcome::Placed))
 }
 
 /// A policy is unchanged, except for the script's hash, and possibly white space before that.

@@ -1,12 +1,12 @@
-//! The munger of SSR §5.1: puts one script into the pages of a site that knows nothing of it.
+//! The "munger" of SSR §5.1: puts one script into the pages of a site that knows nothing of it.
 //!
-//! It does no I/O. [`decide`] checks the heads of a request and its reply. [`Munging`] changes the reply's
-//! head, and its [`Munger`] takes the body in chunks and returns it in chunks, one of them with the tag.
+//! It does no I/O. [`decide`] checks the heads of a request and its reply. [`ScriptInsertion`] changes the reply's
+//! head, and its [`ScriptInserter`] takes the body in chunks and returns it in chunks, one of them with the tag.
 //! Nothing else of the page changes: without the tag it is the original page, byte for byte. If anything
 //! prevents the tag, the page passes unchanged.
 //!
 //! ```
-//! use lull_web::munge;
+//! use lull_web::script_insertion;
 //!
 //! let (request, ()) = http::Request::get("/")
 //!     .header("host", "example.org")
@@ -19,15 +19,15 @@
 //!     .body(())?
 //!     .into_parts();
 //!
-//! let munging = munge::decide(&request, "https", &response)?;
-//! munging.rewrite_head(&mut response.headers);
+//! let insertion = script_insertion::decide(&request, "https", &response)?;
+//! insertion.rewrite_head(&mut response.headers);
 //! assert!(!response.headers.contains_key("content-length"));
 //!
-//! let mut munger = munging.munger();
+//! let mut inserter = insertion.inserter();
 //! let mut page = Vec::new();
 //! let mut piece = &b"<html><head><title>a</title></head>"[..];
-//! while munger.push(&mut piece, &mut page)? { /* send what `page` has, and go on */ }
-//! munger.finish(&mut page)?;
+//! while inserter.push(&mut piece, &mut page)? { /* send what `page` has, and go on */ }
+//! inserter.finish(&mut page)?;
 //! assert!(page.starts_with(b"<html><head><title>a</title><script async crossorigin src=\"/.lull/lull-"));
 //! assert!(page.ends_with(b"></script></head>"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -47,7 +47,8 @@ use place::Injector;
 pub use coding::Coding;
 pub use csp::Forbids;
 pub use head::{
-    LeftAlone, Munging, decide, decide_for, inspect, is_document, revalidated, widen_if_none_match,
+    LeftAlone, ScriptInsertion, decide, decide_for, inspect, is_document, revalidated,
+    widen_if_none_match,
 };
 pub use inspector::Inspector;
 pub use place::{NoInsertionPoint, Outcome};
@@ -67,7 +68,7 @@ pub struct Broken(#[source] io::Error);
 /// Rewrites the body of one page.
 ///
 /// It keeps the bytes that the parser has not passed, at most 256 KiB, and the windows of the codecs.
-pub struct Munger {
+pub struct ScriptInserter {
     injector: Injector,
     codecs: Option<Codecs>,
     taken: u64,
@@ -84,16 +85,16 @@ struct Codecs {
     unsure: Option<Vec<u8>>,
     /// Whether there was any input.
     anything: bool,
-    munged: Vec<u8>,
+    with_script: Vec<u8>,
 }
 
-impl core::fmt::Debug for Munger {
+impl core::fmt::Debug for ScriptInserter {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Munger").field("outcome", &self.outcome()).finish_non_exhaustive()
+        f.debug_struct("ScriptInserter").field("outcome", &self.outcome()).finish_non_exhaustive()
     }
 }
 
-impl Munger {
+impl ScriptInserter {
     fn new(coding: Coding, rewritten: Coding, injector: Injector) -> Self {
         let codecs =
             Decoder::new(coding).zip(Encoder::new(rewritten)).map(|(decoder, encoder)| Codecs {
@@ -102,9 +103,9 @@ impl Munger {
                 other: (coding != rewritten).then_some(rewritten),
                 unsure: Some(Vec::new()),
                 anything: false,
-                munged: Vec::new(),
+                with_script: Vec::new(),
             });
-        Munger { injector, codecs, taken: 0 }
+        ScriptInserter { injector, codecs, taken: 0 }
     }
 
     /// The result for the page so far.
@@ -199,9 +200,9 @@ impl Codecs {
         while let Some(plain) = decoder.step(input)? {
             decoded += plain.len();
             *taken += plain.len() as u64;
-            self.munged.clear();
-            injector.push(plain, &mut self.munged);
-            self.encoder.write(&self.munged, out)?;
+            self.with_script.clear();
+            injector.push(plain, &mut self.with_script);
+            self.encoder.write(&self.with_script, out)?;
             if decoded >= MAX_AT_ONCE {
                 return Ok(true);
             }
@@ -220,9 +221,9 @@ impl Codecs {
         if !self.anything {
             return Ok(());
         }
-        self.munged.clear();
-        injector.finish(&mut self.munged);
-        self.encoder.write(&self.munged, out)?;
+        self.with_script.clear();
+        injector.finish(&mut self.with_script);
+        self.encoder.write(&self.with_script, out)?;
         let is_whole = self.decoder.as_ref().is_none_or(Decoder::is_complete);
         if is_whole { self.encoder.finish(out) } else { self.encoder.flush(out) }
     }

@@ -1,4 +1,0 @@
-//! `lull_fuzz::munger` under libFuzzer.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| lull_fuzz::munger(bytes));
