@@ -1,4 +1,4 @@
-//! NPS as one (SSR §5): how each request of the proxy is handled.
+//! NPS, the non-interfering prefetching system of SSR §5: how each request of the proxy is handled.
 //!
 //! | request | handling |
 //! |---|---|
