@@ -85,7 +85,7 @@ pub struct HintsRequest {
 pub struct HintsReply {
     /// [`VERSION`].
     pub v: u8,
-    /// Whether copies must be confirmed: [`crate::policy::of_a_list`].
+    /// Whether copies must be confirmed: [`crate::policy::value_for_list`].
     pub mark: String,
     /// In the order of their worth.
     pub hints: Vec<Hint>,

@@ -9,7 +9,7 @@ use http::{HeaderMap, request};
 use super::requester::Requester;
 use super::settings::Settings;
 use super::shared::Shared;
-use crate::policy::{DeliveryMethod, MARK};
+use crate::policy::{DeliveryMethod, PREFETCH_HEADER};
 use crate::policy::{Excluded, fields, visitor};
 use crate::proxy::SEC_PURPOSE;
 
@@ -55,8 +55,8 @@ fn is_shared(headers: &HeaderMap) -> bool {
 }
 
 /// Makes caches keep a reply from prefetches: theirs have `X-Lull`. Caches that key by `Vary` pass these on.
-pub(super) fn vary_on_mark(headers: &mut HeaderMap) {
-    let is_said = |name: &&str| *name == "*" || name.eq_ignore_ascii_case(MARK.as_str());
+pub(super) fn vary_on_prefetch_header(headers: &mut HeaderMap) {
+    let is_said = |name: &&str| *name == "*" || name.eq_ignore_ascii_case(PREFETCH_HEADER.as_str());
     if !fields::list(headers, VARY).is_some_and(|names| names.iter().any(is_said)) {
         headers.append(VARY, HeaderValue::from_static("X-Lull"));
     }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn reply_varies_on_the_mark_once() {
+    fn reply_varies_on_the_header_once() {
         for (before, expected) in [
             (&[][..], &["X-Lull"][..]),
             (&[("vary", "Accept-Encoding")], &["Accept-Encoding", "X-Lull"]),
@@ -126,7 +126,7 @@ mod tests {
             (&[("vary", "*")], &["*"]),
         ] {
             let mut headers = with(before);
-            vary_on_mark(&mut headers);
+            vary_on_prefetch_header(&mut headers);
             let found: Vec<_> = headers.get_all(VARY).iter().collect();
             assert_eq!(found, expected, "{before:?}");
         }

@@ -177,7 +177,7 @@ impl Exchange for Demand {
             page_comparison::begin(rules, comparison, request, head, *requester, self.may_compare);
         let body = page_comparison::sampled(rules, comparison, sampling, body);
         if rules.settings.behind_cdn && request.method.is_safe() {
-            cdn::vary_on_mark(&mut head.headers);
+            cdn::vary_on_prefetch_header(&mut head.headers);
         }
         let Some(insertion) = insertion else {
             if self.hindrance.of_reply(&head.headers).is_none() {

@@ -104,7 +104,7 @@ impl Asking {
 
 /// An empty list, for a client that may ask again.
 fn later(visitor: Visitor, wait: Duration) -> HintsReply {
-    HintsReply::new(policy::of_a_list(visitor).to_owned(), Vec::new(), Some(wait))
+    HintsReply::new(policy::value_for_list(visitor).to_owned(), Vec::new(), Some(wait))
 }
 
 async fn reply(
@@ -160,7 +160,8 @@ async fn reply(
             let rules =
                 shared.rules.settings.speculation_rules && policy::tags_rules(&head.headers);
             let wait = (!is_none).then_some(Duration::ZERO);
-            HintsReply::new(policy::of_a_list(visitor).to_owned(), list.hints, wait).by_rules(rules)
+            HintsReply::new(policy::value_for_list(visitor).to_owned(), list.hints, wait)
+                .by_rules(rules)
         }
     }
 }

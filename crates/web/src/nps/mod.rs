@@ -314,7 +314,8 @@ impl Site for Nps {
     fn logged_as(&self, head: &request::Parts, connection: &Connection) -> Option<IpAddr> {
         let (shared, path) = (&self.shared, head.uri.path());
         // Logs are learned, and these requests are not visits.
-        let is_ahead = connection.is_always_background() || head.headers.contains_key(policy::MARK);
+        let is_ahead =
+            connection.is_always_background() || head.headers.contains_key(policy::PREFETCH_HEADER);
         let is_own = if shared.rules.is_own_host(head) {
             let has_rules = shared.rules.settings.speculation_rules;
             has_rules && policy::is_by_rules(&head.headers) || endpoints::is_own(path)
@@ -329,7 +330,7 @@ impl Site for Nps {
         if connection.is_always_background() {
             return worker_requests::prefetch(shared, head, connection);
         }
-        let is_marked = head.headers.contains_key(policy::MARK);
+        let is_marked = head.headers.contains_key(policy::PREFETCH_HEADER);
         if !shared.rules.is_own_host(head) {
             if let Some(figures) = endpoints::redirect_to_name(shared, head) {
                 return Decision::Answer(figures);

@@ -69,7 +69,7 @@ pub(super) fn admit(
     connection: &Arc<Connection>,
     tags: &[CopyTag],
 ) -> Decision {
-    if policy::is_look(&head.headers) {
+    if policy::is_server_check(&head.headers) {
         // With this the script sees that no cache in front answers instead.
         return refused();
     }
@@ -142,7 +142,7 @@ pub(super) fn lead(
     let led = if shared.rules.settings.speculation_rules {
         shared.rules.policy().lead(head, url, shared.rules.now())
     } else {
-        Err(NotAPrefetch::Mark.into())
+        Err(NotAPrefetch::Header.into())
     };
     let Some((location, ())) = location.zip(admit_within_limits(shared, requester, led)) else {
         return refused();

@@ -7,11 +7,11 @@
 //! | a proxy calls | when |
 //! |---|---|
 //! | [`Policy::page_visitor`] | a page is requested: may its reply get the script? |
-//! | [`Policy::visitor`], [`of_a_list`] | a client asks for hints |
+//! | [`Policy::visitor`], [`value_for_list`] | a client asks for hints |
 //! | [`Policy::may_hint`] | before a URL is put into a list |
 //! | [`take_tags`], [`Policy::renew`] | a browser asks whether it may use a copy: by a navigation, or where a request [`is_confirmation`] |
-//! | [`is_look`] | a request carries [`MARK`] and probes for a cache in front: [`refused`] |
-//! | [`Policy::admit`], [`upstream_request`] | a request carries [`MARK`] |
+//! | [`is_server_check`] | a request carries [`PREFETCH_HEADER`] and probes for a cache in front: [`refused`] |
+//! | [`Policy::admit`], [`upstream_request`] | a request carries [`PREFETCH_HEADER`] |
 //! | [`Policy::lead`], [`Policy::admit_by_rules`], [`upstream_request`] | a request [`is_by_rules`] |
 //! | [`Policy::admit_for_worker`], [`upstream_request`] | a service worker asks, on its own port |
 //! | [`Policy::show`] | a navigation says which copies the service worker has: [`take_names`] |
@@ -32,9 +32,9 @@ mod excluded;
 pub(crate) mod fields;
 mod freshness;
 mod learned_cookies;
-mod marks;
 mod patterns;
 mod prefetch;
+mod prefetch_header;
 mod protected;
 mod recent;
 mod robots;
@@ -63,13 +63,13 @@ pub use copies::{COPY, STAYS, has_names, take_names};
 pub use excluded::Excluded;
 pub use freshness::{MAX_TTL, Stale, UNSTATED_TTL, ttl};
 pub use learned_cookies::LearnedCookies;
-pub use marks::of_a_list;
 pub use patterns::{NoPattern, Pattern};
 pub(crate) use prefetch::asks_for_a_page;
 pub use prefetch::{
-    MARK, NotAPrefetch, NotCacheable, Safeguard, is_by_rules, is_confirmation, is_look,
-    site_of_a_worker, upstream_request,
+    NotAPrefetch, NotCacheable, PREFETCH_HEADER, Safeguard, is_by_rules, is_confirmation,
+    is_server_check, site_of_a_worker, upstream_request,
 };
+pub use prefetch_header::value_for_list;
 pub use recent::Client;
 pub use robots::{Forbidden, Robots};
 pub use side_effects::SideEffects;
@@ -205,7 +205,7 @@ impl Policy {
         }
     }
 
-    /// Whether a request with [`MARK`] is admitted as a prefetch. If so, its headers go upstream by
+    /// Whether a request with [`PREFETCH_HEADER`] is admitted as a prefetch. If so, its headers go upstream by
     /// [`upstream_request`]; if not, it gets [`refused`] and never goes upstream.
     ///
     /// # Errors
@@ -427,13 +427,13 @@ pub fn refused() -> response::Parts {
     let (mut head, ()) = http::Response::new(()).into_parts();
     head.status = StatusCode::NO_CONTENT;
     head.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    head.headers.insert(MARK, HeaderValue::from_static(marks::REFUSED));
+    head.headers.insert(PREFETCH_HEADER, HeaderValue::from_static(prefetch_header::REFUSED));
     head
 }
 
 /// States in a refusal that the same prefetch may come again later.
 pub fn not_now(headers: &mut HeaderMap) {
-    headers.insert(MARK, HeaderValue::from_static(marks::NOT_NOW));
+    headers.insert(PREFETCH_HEADER, HeaderValue::from_static(prefetch_header::NOT_NOW));
 }
 
 /// The reply to a browser whose copy is valid for this time. `Vary` and other fields stay as stored with the

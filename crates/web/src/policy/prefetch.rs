@@ -16,7 +16,7 @@ use super::browsers::{self, DeliveryMethod};
 use super::cookies::Harmless;
 use super::excluded::Excluded;
 use super::freshness::{self, Stale};
-use super::marks;
+use super::prefetch_header;
 use super::visitor;
 use super::{Admitted, fields, target};
 
@@ -25,7 +25,7 @@ use super::{Admitted, fields, target};
 ///
 /// In the reply it marks the copy as the proxy's. Replies to visitors never have it. So a copy of one of
 /// these by a cache in front of the proxy can be distinguished from ours.
-pub const MARK: HeaderName = HeaderName::from_static("x-lull");
+pub const PREFETCH_HEADER: HeaderName = HeaderName::from_static("x-lull");
 
 /// The field in which a browser names the speculation rules that caused a request. It names only rules of the
 /// site's own pages.
@@ -50,8 +50,8 @@ pub enum Safeguard {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAPrefetch {
     /// `X-Lull` has a value that Lull does not send, or the marks of speculation rules are missing.
-    #[error("its mark is unknown")]
-    Mark,
+    #[error("its X-Lull header has an unknown value")]
+    Header,
     /// Not `GET`.
     #[error("it is not a GET")]
     Method,
@@ -67,22 +67,22 @@ pub enum NotAPrefetch {
 }
 
 /// Whether the script probes for a cache in front. Only the proxy answers it, with [`super::refused`].
-pub fn is_look(headers: &HeaderMap) -> bool {
-    fields::single(headers, MARK) == Some(marks::LOOK)
+pub fn is_server_check(headers: &HeaderMap) -> bool {
+    fields::single(headers, PREFETCH_HEADER) == Some(prefetch_header::SERVER_CHECK)
 }
 
 /// Whether the script has a copy stored for the cookies of this request. It never goes upstream: the proxy
 /// answers 304 ([`super::Policy::renew`]) or [`super::refused`].
 pub fn is_confirmation(headers: &HeaderMap) -> bool {
-    fields::single(headers, MARK) == Some(marks::CONFIRM)
+    fields::single(headers, PREFETCH_HEADER) == Some(prefetch_header::CONFIRM)
 }
 
 /// Checks the head of a request that carries `X-Lull`. Whether its URL may be fetched ahead is checked by
 /// [`super::Policy::admit`].
 pub(super) fn ahead(head: &request::Parts) -> Result<(), NotAPrefetch> {
     let headers = &head.headers;
-    if fields::single(headers, MARK) != Some(marks::AHEAD) {
-        return Err(NotAPrefetch::Mark);
+    if fields::single(headers, PREFETCH_HEADER) != Some(prefetch_header::PREFETCH) {
+        return Err(NotAPrefetch::Header);
     }
     gets(head)?;
     if headers.contains_key(COOKIE) {
@@ -104,7 +104,7 @@ pub fn is_by_rules(headers: &HeaderMap) -> bool {
 /// the visitor itself.
 pub(super) fn by_rules(head: &request::Parts, harmless: &Harmless) -> Result<(), NotAPrefetch> {
     if !is_by_rules(&head.headers) {
-        return Err(NotAPrefetch::Mark);
+        return Err(NotAPrefetch::Header);
     }
     gets(head)?;
     // Chromium says that no page requests it, also where the rules are a page's.
@@ -187,7 +187,7 @@ const PAGE: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=
 /// Gives a prefetch the head that the upstream server sees: like that of a browser's own prefetch of a page.
 pub fn upstream_request(headers: &mut HeaderMap) {
     // With its cookies the page would be personal, if only for a measuring script.
-    for name in [MARK, RULES_TAGS, COOKIE] {
+    for name in [PREFETCH_HEADER, RULES_TAGS, COOKIE] {
         headers.remove(name);
     }
     // A 304 would turn an older response in the browser's cache into a copy, perhaps one for a signed-in
@@ -414,7 +414,7 @@ pub(super) fn reply(
     let ttl = freshness::ttl(headers, now)?;
     vary(headers, admitted)?;
     if admitted.safeguard == Safeguard::Vary {
-        headers.insert(MARK, HeaderValue::from_static(marks::AHEAD));
+        headers.insert(PREFETCH_HEADER, HeaderValue::from_static(prefetch_header::PREFETCH));
     }
 
     // The copy is for this browser, for this time, and must not be renewed. Otherwise a 304 to a user who has

@@ -73,11 +73,11 @@ fn only_requests_of_the_script_are_admitted_as_prefetches() {
             None,
         ),
         // Invalid marks.
-        ("GET", &[], Some(NotAPrefetch::Mark)),
-        ("GET", &[("x-lull", "")], Some(NotAPrefetch::Mark)),
-        ("GET", &[("x-lull", "3")], Some(NotAPrefetch::Mark)),
-        ("GET", &[("x-lull", "2")], Some(NotAPrefetch::Mark)),
-        ("GET", &[("x-lull", "1"), ("x-lull", "1")], Some(NotAPrefetch::Mark)),
+        ("GET", &[], Some(NotAPrefetch::Header)),
+        ("GET", &[("x-lull", "")], Some(NotAPrefetch::Header)),
+        ("GET", &[("x-lull", "3")], Some(NotAPrefetch::Header)),
+        ("GET", &[("x-lull", "2")], Some(NotAPrefetch::Header)),
+        ("GET", &[("x-lull", "1"), ("x-lull", "1")], Some(NotAPrefetch::Header)),
         // Requests that do more, or have more fields.
         ("POST", &[("x-lull", "1")], Some(NotAPrefetch::Method)),
         ("HEAD", &[("x-lull", "1")], Some(NotAPrefetch::Method)),
@@ -116,10 +116,10 @@ fn only_speculation_rules_of_the_script_are_admitted() {
         ("GET", "sec-fetch-site", "same-origin", None),
         ("GET", "cookie", "_ga=1", None),
         // Rules that are not the script's.
-        ("GET", "sec-speculation-tags", "null", Some(NotAPrefetch::Mark)),
-        ("GET", "sec-speculation-tags", "lull", Some(NotAPrefetch::Mark)),
-        ("GET", "sec-speculation-tags", "\"lullaby\"", Some(NotAPrefetch::Mark)),
-        ("GET", "sec-purpose", "prefetch;prerender", Some(NotAPrefetch::Mark)),
+        ("GET", "sec-speculation-tags", "null", Some(NotAPrefetch::Header)),
+        ("GET", "sec-speculation-tags", "lull", Some(NotAPrefetch::Header)),
+        ("GET", "sec-speculation-tags", "\"lullaby\"", Some(NotAPrefetch::Header)),
+        ("GET", "sec-purpose", "prefetch;prerender", Some(NotAPrefetch::Header)),
         ("GET", "sec-fetch-site", "cross-site", elsewhere("sec-fetch-site")),
         ("GET", "sec-fetch-dest", "empty", elsewhere("sec-fetch-dest")),
         // Requests that do more, or have more fields.
@@ -432,7 +432,7 @@ fn rejected_prefetch_leaves_no_state() {
 fn cache_probe_is_never_forwarded() {
     for (mark, expected) in [("0", true), ("1", false), ("2", false), ("3", false), ("", false)] {
         let request = asked("GET", "/a", &[("x-lull", mark)]);
-        assert_eq!(is_look(&request.headers), expected, "{mark}");
+        assert_eq!(is_server_check(&request.headers), expected, "{mark}");
         let found = policy().admit(&request, CLIENT, at(0));
         assert_eq!(found.is_ok(), mark == "1", "{mark}");
     }

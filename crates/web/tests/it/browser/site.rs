@@ -299,7 +299,7 @@ fn stall(
 impl Shared {
     /// Whether a request is a prefetch of the script, and which.
     fn ahead(&self, request: &request::Parts) -> Option<By> {
-        if request.headers.contains_key(policy::MARK) {
+        if request.headers.contains_key(policy::PREFETCH_HEADER) {
             return Some(By::Script);
         }
         (self.rules && policy::is_by_rules(&request.headers)).then_some(By::Rules)
@@ -346,7 +346,7 @@ impl Shared {
                             bytes: Some(100_000),
                             pointed: url.starts_with(POINTED),
                         });
-                        let mark = policy::of_a_list(visitor).to_owned();
+                        let mark = policy::value_for_list(visitor).to_owned();
                         HintsReply::new(mark, hints.collect(), Some(Duration::from_secs(30)))
                             .by_rules(self.rules)
                     }
