@@ -19,14 +19,14 @@ static FOR_CACHES: [HeaderName; 2] =
 
 /// What keeps the script out of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Hindrance {
+pub(super) struct NoScriptReason {
     /// In any case.
     pub(super) always: Option<&'static str>,
     /// Unless the site says that all visitors may have the same page.
     pub(super) unless_shared: Option<&'static str>,
 }
 
-impl Hindrance {
+impl NoScriptReason {
     /// What remains, by the head of the reply.
     pub(super) fn of_reply(self, headers: &HeaderMap) -> Option<&'static str> {
         self.always.or_else(|| self.unless_shared.filter(|_| !is_shared(headers)))
@@ -110,10 +110,10 @@ mod tests {
 
     #[test]
     fn cookie_keeps_the_script_from_pages_that_are_not_shared() {
-        let hindrance = Hindrance { always: None, unless_shared: Some("cookie") };
-        assert_eq!(hindrance.of_reply(&with(&[("cache-control", "public")])), None);
-        assert_eq!(hindrance.of_reply(&with(&[])), Some("cookie"));
-        let signed_in = Hindrance { always: Some("credentials"), unless_shared: None };
+        let no_script = NoScriptReason { always: None, unless_shared: Some("cookie") };
+        assert_eq!(no_script.of_reply(&with(&[("cache-control", "public")])), None);
+        assert_eq!(no_script.of_reply(&with(&[])), Some("cookie"));
+        let signed_in = NoScriptReason { always: Some("credentials"), unless_shared: None };
         assert_eq!(signed_in.of_reply(&with(&[("cache-control", "public")])), Some("credentials"));
     }
 

@@ -6,7 +6,7 @@ use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderValue, Method, request, response};
 use lull_speculate::observe::Kind as UrlKind;
 
-use super::cdn::Hindrance;
+use super::cdn::NoScriptReason;
 use super::clock::wall;
 use super::heads::{is_page, is_private, whole};
 use super::learner::{self, Visited};
@@ -26,7 +26,7 @@ struct Demand {
     request: request::Parts,
     requester: Requester,
     /// Why its page does not get the script, if it does not.
-    hindrance: Hindrance,
+    no_script: NoScriptReason,
     way: DeliveryMethod,
     /// Whether our service worker wakes up for it.
     wakes_worker: bool,
@@ -60,8 +60,8 @@ pub(super) fn watch(
         shared.counts.distinct_visitors.note(hash);
     }
     let visitor = page_visitor(&head.method, &head.headers, shared.rules.harmless(), way);
-    let hindrance = hindrance(shared, &visitor, requester);
-    if hindrance.always.is_none() && script_insertion::is_document(&head.headers) {
+    let no_script = no_script_reason(shared, &visitor, requester);
+    if no_script.always.is_none() && script_insertion::is_document(&head.headers) {
         script_insertion::widen_if_none_match(&mut head.headers);
     }
     let is_known = matches!(
@@ -77,7 +77,7 @@ pub(super) fn watch(
         shared: Arc::clone(shared),
         request: head.clone(),
         requester,
-        hindrance,
+        no_script,
         way,
         wakes_worker: names.is_some(),
         teaches: !is_known && head.method == Method::GET,
@@ -89,23 +89,23 @@ pub(super) fn watch(
 }
 
 /// Why the page for this visitor does not get the script, as far as the request says it.
-fn hindrance(
+fn no_script_reason(
     shared: &Shared,
     visitor: &Result<Visitor, Excluded>,
     requester: Requester,
-) -> Hindrance {
-    let always = |why| Hindrance { always: Some(why), unless_shared: None };
+) -> NoScriptReason {
+    let always = |why| NoScriptReason { always: Some(why), unless_shared: None };
     let is_behind_cdn = shared.rules.settings.behind_cdn;
     match visitor {
         _ if is_behind_cdn && !shared.rules.is_active() => always(reasons::OFF),
-        Err(why) if is_behind_cdn && cdn::is_of_one_browser(why) => Hindrance::default(),
+        Err(why) if is_behind_cdn && cdn::is_of_one_browser(why) => NoScriptReason::default(),
         Err(why @ Excluded::Cookie) if is_behind_cdn => {
-            Hindrance { always: None, unless_shared: Some(reasons::of_visitor(why)) }
+            NoScriptReason { always: None, unless_shared: Some(reasons::of_visitor(why)) }
         }
         Err(why) => always(reasons::of_visitor(why)),
         Ok(_) if !shared.rules.is_active() => always(reasons::OFF),
         Ok(_) if requester.by_cache => always(reasons::CACHE),
-        Ok(_) => Hindrance::default(),
+        Ok(_) => NoScriptReason::default(),
     }
 }
 
@@ -136,7 +136,7 @@ impl Demand {
             rules.policy().cleared(requester.client, now);
         }
         if self.wakes_worker
-            && self.hindrance == Hindrance::default()
+            && self.no_script == NoScriptReason::default()
             && worker_requests::stays(shared, self.way)
         {
             head.headers.insert(policy::STAYS, HeaderValue::from_static("stays"));
@@ -146,7 +146,7 @@ impl Demand {
     /// How the page gets the script, if it may; counts the reason otherwise.
     fn insertion(&self, head: &mut response::Parts) -> Option<ScriptInsertion> {
         let Demand { shared, request, requester, .. } = self;
-        let insertion = match self.hindrance.of_reply(&head.headers) {
+        let insertion = match self.no_script.of_reply(&head.headers) {
             None => script_insertion::decide_for(
                 page_script(self.way),
                 request,
@@ -180,7 +180,7 @@ impl Exchange for Demand {
             cdn::vary_on_prefetch_header(&mut head.headers);
         }
         let Some(insertion) = insertion else {
-            if self.hindrance.of_reply(&head.headers).is_none() {
+            if self.no_script.of_reply(&head.headers).is_none() {
                 script_insertion::revalidated(page_script(*way), request, requester.scheme(), head);
             }
             return body;

@@ -235,8 +235,8 @@ impl Drop for Nps {
     }
 }
 
-/// The tasks beside the traffic, until this is dropped.
-async fn beside_traffic(shared: &Shared, fetcher: Fetcher) {
+/// The tasks that run in the background of the traffic, until this is dropped.
+async fn background_tasks(shared: &Shared, fetcher: Fetcher) {
     let Shared { rules, notices, knowledge, counts, upstream, history, saved, .. } = shared;
     let learner = &knowledge.learner;
     let around = MonitorContext { rules, learner, counts, notices };
@@ -299,7 +299,7 @@ impl Site for Nps {
         }
         let beside = async move {
             tokio::select! {
-                () = beside_traffic(&shared, fetcher) => {}
+                () = background_tasks(&shared, fetcher) => {}
                 _ = end.wait_for(|end| *end) => {}
             }
         };
