@@ -9,35 +9,36 @@
 #include "lull_arithmetic.h"
 #include "lull_types.h"
 
-#define LULL_HOLD_AT_MARK 4
+#define LULL_HOLD_AT_REMEMBERED_WINDOW 4
 #define LULL_HOLD_AT_CAPACITY 16
 #define LULL_DOUBLING_ROUNDS 4
 #define LULL_MAX_WAIT_US 4000000ULL
 
-static LULL_INLINE void lull_growth_set_mark(struct lull_growth *g, u64 window)
+static LULL_INLINE void lull_growth_remember_window(struct lull_growth *g, u64 window)
 {
-	g->mark = lull_max(window, LULL_TWO);
+	g->remembered_window = lull_max(window, LULL_TWO);
 }
 
-static LULL_INLINE void lull_growth_limit_mark(struct lull_growth *g, u64 window)
+static LULL_INLINE void lull_growth_limit_remembered_window(struct lull_growth *g, u64 window)
 {
-	lull_growth_set_mark(g, lull_min(g->mark, window));
+	lull_growth_remember_window(g, lull_min(g->remembered_window, window));
 }
 
 static LULL_INLINE void lull_growth_hold_at(struct lull_growth *g, u64 window)
 {
-	g->mark = window;
+	g->remembered_window = window;
 	g->hold = LULL_HOLD_AT_CAPACITY;
 }
 
-static LULL_INLINE u64 lull_growth_grow_to_mark(struct lull_growth *g, u64 window)
+static LULL_INLINE u64 lull_growth_grow_to_remembered_window(struct lull_growth *g, u64 window)
 {
 	g->beyond = 0;
-	if (window < g->mark / 2)
+	if (window < g->remembered_window / 2)
 		return window + lull_max(window / 2, LULL_ONE);
-	window = lull_min(window + lull_max(g->mark / 8, LULL_ONE), g->mark);
-	if (window == g->mark)
-		g->hold = LULL_HOLD_AT_MARK;
+	window += lull_max(g->remembered_window / 8, LULL_ONE);
+	window = lull_min(window, g->remembered_window);
+	if (window == g->remembered_window)
+		g->hold = LULL_HOLD_AT_REMEMBERED_WINDOW;
 	return window;
 }
 
@@ -46,8 +47,8 @@ static LULL_INLINE u64 lull_growth_grow(struct lull_growth *g, u64 window, u64 g
 {
 	u64 step, grown;
 
-	if (window < g->mark)
-		return lull_growth_grow_to_mark(g, window);
+	if (window < g->remembered_window)
+		return lull_growth_grow_to_remembered_window(g, window);
 	if (g->hold || !may_pass) {
 		g->hold -= !!g->hold;
 		g->beyond = 0;
@@ -59,9 +60,9 @@ static LULL_INLINE u64 lull_growth_grow(struct lull_growth *g, u64 window, u64 g
 	if (window < full && grown >= full) {
 		grown = full;
 		g->beyond = 0;
-		g->hold = LULL_HOLD_AT_MARK;
+		g->hold = LULL_HOLD_AT_REMEMBERED_WINDOW;
 	}
-	g->mark = lull_max(g->mark, grown);
+	g->remembered_window = lull_max(g->remembered_window, grown);
 	return grown;
 }
 

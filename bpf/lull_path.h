@@ -146,8 +146,8 @@ static LULL_INLINE void lull_path_enter_use(struct lull_path *p, u32 rounds)
 /* The first queue shows what the path has room for. */
 static LULL_INLINE void lull_path_end_start(struct lull_path *p)
 {
-	lull_growth_set_mark(&p->growth, lull_min(p->window, lull_path_full_window(p)));
-	p->window = p->growth.mark / 8 * 7;
+	lull_growth_remember_window(&p->growth, lull_min(p->window, lull_path_full_window(p)));
+	p->window = p->growth.remembered_window / 8 * 7;
 	lull_capacity_confirm(&p->capacity);
 	lull_path_enter_use(p, LULL_SETTLED_ROUNDS + 1);
 }
@@ -187,7 +187,7 @@ static LULL_INLINE void lull_path_grow(struct lull_path *p, u64 now_us, u32 trig
 	if (is_shallow && (p->window < full || !is_known)) {
 		most = is_known ? full : LULL_WINDOW_LIMIT;
 		p->window = lull_growth_grow_in_shallow(p->window, step, most);
-		lull_growth_set_mark(&p->growth, p->window);
+		lull_growth_remember_window(&p->growth, p->window);
 		if (p->window == most)
 			lull_growth_hold_at(&p->growth, full);
 		return;
@@ -262,7 +262,7 @@ static LULL_INLINE void lull_path_enter_floor(struct lull_path *p, u64 now_us, u
 		p->patience = lull_min(longer, LULL_MAX_SHALLOW_PATIENCE * rtt);
 	} else if (rounds < LULL_SETTLED_ROUNDS) {
 		p->patience = longer;
-		lull_growth_limit_mark(&p->growth, p->growth.mark / 2);
+		lull_growth_limit_remembered_window(&p->growth, p->growth.remembered_window / 2);
 		p->idle_share = lull_max(p->idle_share / 2, LULL_ONE / 8);
 	} else {
 		p->patience = 0;
@@ -287,14 +287,15 @@ static LULL_INLINE void lull_path_yield_to_others(struct lull_path *p, u64 now_u
 		patience = LULL_SHALLOW_PATIENCE * lull_path_min_rtt(p);
 	} else if (p->window >= full / 4 * 3) {
 		if (was_alone)
-			lull_growth_set_mark(&p->growth, full);
+			lull_growth_remember_window(&p->growth, full);
 		else
-			lull_growth_limit_mark(&p->growth, share / 2);
+			lull_growth_limit_remembered_window(&p->growth, share / 2);
 		patience = 4 * lull_path_min_rtt(p);
-	} else if (p->window <= LULL_MIN_RETURN || p->window <= p->growth.mark / 4) {
-		lull_growth_limit_mark(&p->growth, lull_min(share, p->growth.mark / 2));
+	} else if (p->window <= LULL_MIN_RETURN || p->window <= p->growth.remembered_window / 4) {
+		lull_growth_limit_remembered_window(
+			&p->growth, lull_min(share, p->growth.remembered_window / 2));
 	} else {
-		lull_growth_limit_mark(&p->growth, share);
+		lull_growth_limit_remembered_window(&p->growth, share);
 		p->window /= 2;
 		p->use_rounds = lull_min(p->use_rounds, LULL_SETTLED_ROUNDS);
 		return;
@@ -360,7 +361,7 @@ static LULL_INLINE void lull_path_end_queued_round(struct lull_path *p, u64 now_
 /* The window that a return begins with. */
 static LULL_INLINE u64 lull_path_start_window(const struct lull_path *p)
 {
-	u64 start = ((p->growth.mark * p->idle_share) >> LULL_SHIFT) / 4;
+	u64 start = ((p->growth.remembered_window * p->idle_share) >> LULL_SHIFT) / 4;
 	u64 shallow = lull_path_full_window(p) / LULL_SHALLOW_RETURN;
 
 	start = lull_choose(lull_path_is_shallow(p), shallow, start);
@@ -384,7 +385,8 @@ static LULL_INLINE void lull_path_end_train(struct lull_path *p, u64 now_us, u32
 	p->window = lull_choose(is_shared, lull_path_start_window(p), p->window);
 	p->window = lull_choose(is_free, quarter, p->window);
 	p->window = lull_choose(are_others, LULL_ONE, p->window);
-	p->growth.mark = lull_choose(is_free, lull_most_of(full, LULL_TWO), p->growth.mark);
+	p->growth.remembered_window = lull_choose(is_free, lull_most_of(full, LULL_TWO),
+						  p->growth.remembered_window);
 	p->idle_share = lull_choose(is_free, LULL_ONE, p->idle_share);
 	p->lead.rounds = lull_choose(is_maybe_free, 0, p->lead.rounds);
 	p->patience = lull_choose(are_others, pause, p->patience);
@@ -410,7 +412,7 @@ static LULL_INLINE void lull_path_end_trial_round(struct lull_path *p, u64 now_u
 		p->route.wait = 0;
 		/* The buffer of another path is unknown. */
 		__builtin_memset(&p->delay.full, 0, sizeof(p->delay.full));
-		lull_growth_set_mark(&p->growth, lull_path_full_window(p));
+		lull_growth_remember_window(&p->growth, lull_path_full_window(p));
 		p->idle_share = LULL_ONE;
 		lull_path_enter_use(p, LULL_SETTLED_ROUNDS);
 	} else if (may_grow) {
@@ -467,7 +469,7 @@ static LULL_INLINE void lull_path_on_others_gone(struct lull_path *p, u64 now_us
 {
 	if (now_us < p->floor_since + LULL_LONG_FLOOR_US || lull_path_is_shallow(p))
 		return;
-	lull_growth_set_mark(&p->growth, lull_path_full_window(p));
+	lull_growth_remember_window(&p->growth, lull_path_full_window(p));
 	p->idle_share = LULL_ONE;
 }
 
@@ -546,8 +548,8 @@ static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32
 	if (now_us < p->floor_since + p->patience)
 		return false;
 	lull_path_on_others_gone(p, now_us);
-	memory = lull_min(lull_path_full_window(p), p->growth.mark);
-	lull_growth_set_mark(&p->growth, lull_max(memory, LULL_MIN_RETURN));
+	memory = lull_min(lull_path_full_window(p), p->growth.remembered_window);
+	lull_growth_remember_window(&p->growth, lull_max(memory, LULL_MIN_RETURN));
 	packets = lull_isolation_begin_return(&p->isolation,
 					      lull_path_full_window(p) >> LULL_SHIFT,
 					      lull_jitter_is_steady(&p->delay.jitter));
@@ -582,7 +584,7 @@ static LULL_INLINE void lull_path_on_loss_in_use(struct lull_path *p, u64 now_us
 
 	if (is_competing || p->window <= LULL_MIN_RETURN) {
 		lull_path_on_competition(p, now_us, true);
-		lull_growth_limit_mark(&p->growth, lull_path_current_window(p) / 2);
+		lull_growth_limit_remembered_window(&p->growth, lull_path_current_window(p) / 2);
 		lull_path_enter_floor(p, now_us, p->use_rounds,
 				      lull_max(8 * lull_path_min_rtt(p), LULL_LOSS_PATIENCE_US));
 	} else {
@@ -597,7 +599,7 @@ static LULL_INLINE void lull_path_on_loss(struct lull_path *p, u64 now_us, u32 r
 		lull_delay_record_full(&p->delay, now_us, rtt);
 	if (p->phase == LULL_START) {
 		p->window = lull_max(p->window / 2, LULL_TWO);
-		lull_growth_set_mark(&p->growth, p->window);
+		lull_growth_remember_window(&p->growth, p->window);
 		lull_path_enter_use(p, LULL_SETTLED_ROUNDS + 1);
 	} else if (p->phase == LULL_USE) {
 		lull_path_on_loss_in_use(p, now_us);

@@ -71,9 +71,9 @@ struct lull_delay {
 };
 
 struct lull_growth {
-	u64 mark;   /* the window that the path had room for */
-	u32 hold;   /* rounds to wait for */
-	u32 beyond; /* rounds beyond the mark */
+	u64 remembered_window; /* that the path had room for */
+	u32 hold;	       /* rounds to wait for */
+	u32 beyond;	       /* rounds beyond the remembered window */
 };
 
 struct lull_competition_pause {

@@ -4,66 +4,67 @@ use crate::Window;
 
 const ONE: u64 = Window::ONE.raw();
 const TWO: u64 = Window::TWO.raw();
-/// Rounds without growth once the mark is reached.
-const HOLD_AT_MARK: u32 = 4;
+/// Rounds without growth once the remembered window is reached.
+const HOLD_AT_REMEMBERED_WINDOW: u32 = 4;
 /// Rounds without growth after a queue of the background's own.
 const HOLD_AT_CAPACITY: u32 = 16;
-/// The step beyond the mark doubles each time when so many rounds were without a queue.
+/// The step beyond the remembered window doubles each time when so many rounds were without a queue.
 const DOUBLING_ROUNDS: u32 = 4;
 /// After a competition the pause is at most so long, in microseconds.
 const MAX_WAIT_MICROS: u64 = 4_000_000;
 
-/// Fast up to the mark, the window that was free before, and slow at first beyond it.
+/// Fast up to the remembered window, the window that was free before, and slow at first beyond it.
 ///
 /// ```text
-///   W                                     ┌─ beyond: + step, doubled each 4 rounds
-///   mark ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┌─────────┘  after the hold and the restraint
-///                       ┌──────┘  + mark/8 each round
-///   mark/2 ┄┄┄┄┄┄┄┄┄┄┄┄┘  × 3/2 each round
+///   W                                           ┌─ beyond: + step, doubled each 4 rounds
+///   remembered ┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┌─────────┘  after the hold and the restraint
+///                             ┌──────┘  + remembered/8 each round
+///   remembered/2 ┄┄┄┄┄┄┄┄┄┄┄┄┄┘  × 3/2 each round
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Growth {
     /// The window that the path had room for.
-    mark: u64,
+    remembered_window: u64,
     /// Rounds to wait for.
     hold: u32,
-    /// Rounds beyond the mark.
+    /// Rounds beyond the remembered window.
     beyond: u32,
 }
 
 impl Growth {
-    pub(super) fn mark(&self) -> u64 {
-        self.mark
+    pub(super) fn remembered_window(&self) -> u64 {
+        self.remembered_window
     }
 
     /// The path had room for `window`.
-    pub(super) fn set_mark(&mut self, window: u64) {
-        self.mark = window.max(TWO);
+    pub(super) fn remember_window(&mut self, window: u64) {
+        self.remembered_window = window.max(TWO);
     }
 
     /// The path has room for no more than `window`.
-    pub(super) fn limit_mark(&mut self, window: u64) {
-        self.set_mark(self.mark.min(window));
+    pub(super) fn limit_remembered_window(&mut self, window: u64) {
+        self.remember_window(self.remembered_window.min(window));
     }
 
     /// The window fills the path: stay there for a while.
     pub(super) fn hold_at(&mut self, window: u64) {
-        self.mark = window;
+        self.remembered_window = window;
         self.hold = HOLD_AT_CAPACITY;
     }
 
     /// The window after a round without a queue. `gentle` is a step too small to do harm;
-    /// `may_pass` allows more than the mark. Growth pauses at `full`, the window of the known
+    /// `may_pass` allows more than the remembered window. Growth pauses at `full`, the window of the known
     /// capacity, and is gentle again beyond it.
     pub(super) fn grow(&mut self, window: u64, gentle: u64, may_pass: bool, full: u64) -> u64 {
-        if window < self.mark {
+        if window < self.remembered_window {
             self.beyond = 0;
-            if window < self.mark / 2 {
+            if window < self.remembered_window / 2 {
                 return window + (window / 2).max(ONE);
             }
-            let window = (window + (self.mark / 8).max(ONE)).min(self.mark);
-            if window == self.mark {
-                self.hold = HOLD_AT_MARK;
+            let window =
+                (window + (self.remembered_window / 8).max(ONE)).min(self.remembered_window);
+            if window == self.remembered_window {
+                self.hold = HOLD_AT_REMEMBERED_WINDOW;
             }
             return window;
         }
@@ -78,9 +79,9 @@ impl Growth {
         if window < full && grown >= full {
             grown = full;
             self.beyond = 0;
-            self.hold = HOLD_AT_MARK;
+            self.hold = HOLD_AT_REMEMBERED_WINDOW;
         }
-        self.mark = self.mark.max(grown);
+        self.remembered_window = self.remembered_window.max(grown);
         grown
     }
 }
@@ -91,7 +92,7 @@ pub(super) fn grow_in_shallow(window: u64, step: u64, full: u64) -> u64 {
     (window + (window / 4).min(step).max(ONE)).min(full)
 }
 
-/// The pause after a competition with the foreground, before the window may pass its mark. In a
+/// The pause after a competition with the foreground, before the window may pass the remembered one. In a
 /// shallow buffer, and where packets are lost, it doubles with each competition that comes soon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CompetitionPause {
@@ -125,9 +126,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn window_regains_the_mark_within_eight_rounds() {
+    fn window_regains_the_remembered_one_in_eight_rounds() {
         let mut growth = Growth::default();
-        growth.set_mark(100 * ONE);
+        growth.remember_window(100 * ONE);
         let (mut window, mut rounds) = (12 * ONE, 0);
         while window < 100 * ONE {
             window = growth.grow(window, ONE, true, 0);
@@ -137,9 +138,9 @@ mod tests {
     }
 
     #[test]
-    fn growth_beyond_the_mark_is_slow_at_first() {
+    fn growth_beyond_the_remembered_window_is_slow_at_first() {
         let mut growth = Growth::default();
-        growth.set_mark(100 * ONE);
+        growth.remember_window(100 * ONE);
         let mut window = 100 * ONE;
         for _ in 0..4 {
             window = growth.grow(window, ONE, true, 0);
@@ -154,7 +155,7 @@ mod tests {
     #[test]
     fn growth_pauses_at_the_known_capacity() {
         let mut growth = Growth::default();
-        growth.set_mark(100 * ONE);
+        growth.remember_window(100 * ONE);
         let mut window = 100 * ONE;
         for _ in 0..12 {
             window = growth.grow(window, ONE, true, 120 * ONE);

@@ -218,7 +218,7 @@ impl Path {
     /// is about them.
     fn handle_others_gone(&mut self, now: u64, since: u64) {
         if now >= since + LONG_FLOOR_MICROS && !self.is_shallow() {
-            self.growth.set_mark(self.full_window());
+            self.growth.remember_window(self.full_window());
             self.idle_share = ONE;
         }
     }
@@ -363,8 +363,8 @@ impl Path {
 
     /// The first queue shows what the path has room for.
     fn end_start(&mut self) {
-        self.growth.set_mark(self.window.min(self.full_window()));
-        self.window = self.growth.mark() / 8 * 7;
+        self.growth.remember_window(self.window.min(self.full_window()));
+        self.window = self.growth.remembered_window() / 8 * 7;
         self.capacity.confirm();
         self.phase = Phase::Use { rounds: SETTLED_ROUNDS + 1 };
     }
@@ -429,7 +429,7 @@ impl Path {
     fn start_window(&self) -> u64 {
         let start = match self.is_shallow() {
             true => self.full_window() / SHALLOW_RETURN,
-            false => ((self.growth.mark() * self.idle_share) >> SHIFT) / 4,
+            false => ((self.growth.remembered_window() * self.idle_share) >> SHIFT) / 4,
         };
         start.max(MIN_RETURN)
     }
@@ -446,7 +446,7 @@ impl Path {
         if self.is_shallow() && (self.window < full || !is_known) {
             let most = if is_known { full } else { WINDOW_LIMIT };
             self.window = grow_in_shallow(self.window, step, most);
-            self.growth.set_mark(self.window);
+            self.growth.remember_window(self.window);
             if self.window == most {
                 self.growth.hold_at(full);
             }
@@ -481,16 +481,16 @@ impl Path {
         } else if self.window >= full / 4 * 3 {
             // It begins: leave at once, and come back soon if it was short.
             if was_alone {
-                self.growth.set_mark(full);
+                self.growth.remember_window(full);
             } else {
-                self.growth.limit_mark(share / 2);
+                self.growth.limit_remembered_window(share / 2);
             }
             self.enter_floor(now, rounds, 4 * u64::from(self.delay.min_rtt()));
-        } else if self.window <= MIN_RETURN || self.window <= self.growth.mark() / 4 {
-            self.growth.limit_mark(share.min(self.growth.mark() / 2));
+        } else if self.window <= MIN_RETURN || self.window <= self.growth.remembered_window() / 4 {
+            self.growth.limit_remembered_window(share.min(self.growth.remembered_window() / 2));
             self.enter_floor(now, rounds, 0);
         } else {
-            self.growth.limit_mark(share);
+            self.growth.limit_remembered_window(share);
             self.window /= 2;
             self.phase = Phase::Use { rounds: rounds.min(SETTLED_ROUNDS) };
         }
@@ -516,7 +516,7 @@ impl Path {
             self.patience = longer.min(MAX_SHALLOW_PATIENCE * rtt);
         } else if rounds < SETTLED_ROUNDS {
             self.patience = longer;
-            self.growth.limit_mark(self.growth.mark() / 2);
+            self.growth.limit_remembered_window(self.growth.remembered_window() / 2);
             self.idle_share = (self.idle_share / 2).max(ONE / 8);
         } else {
             self.patience = 0;
@@ -551,8 +551,8 @@ impl Path {
             return false;
         }
         self.handle_others_gone(now, since);
-        let memory = self.full_window().min(self.growth.mark());
-        self.growth.set_mark(memory.max(MIN_RETURN));
+        let memory = self.full_window().min(self.growth.remembered_window());
+        self.growth.remember_window(memory.max(MIN_RETURN));
         let is_steady = self.delay.is_steady();
         let train = self.isolation.begin_return(self.full_window() >> SHIFT, is_steady);
         self.phase = Phase::Use { rounds: 0 };
@@ -585,7 +585,7 @@ impl Path {
             Phase::Floor { .. } => self.route.restart(),
             Phase::Start => {
                 self.window = (self.window / 2).max(TWO);
-                self.growth.set_mark(self.window);
+                self.growth.remember_window(self.window);
                 self.phase = Phase::Use { rounds: SETTLED_ROUNDS + 1 };
             }
             Phase::Use { rounds } => {
@@ -593,7 +593,7 @@ impl Path {
                 let is_competing = !self.capacity.is_reached() || is_return;
                 if is_competing || self.window <= MIN_RETURN {
                     self.handle_competition(now, true);
-                    self.growth.limit_mark(self.current_window() / 2);
+                    self.growth.limit_remembered_window(self.current_window() / 2);
                     let patience = 8 * u64::from(self.delay.min_rtt());
                     self.enter_floor(now, rounds, patience.max(LOSS_PATIENCE_MICROS));
                 } else {
