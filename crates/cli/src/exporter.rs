@@ -37,14 +37,14 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.once {
-        let text = lull_monitor::metrics(&lull_kernel::observe()?);
+        let text = lull_monitor::metrics(&lull_kernel::read_background()?);
         std::io::stdout().write_all(text.as_bytes()).context("cannot write")?;
         return Ok(ExitCode::SUCCESS);
     }
     // Errors of a scrape are reported at the start.
-    lull_kernel::observe()?;
+    lull_kernel::read_background()?;
     let ready = |address| eprintln!("lull: metrics at http://{address}/metrics");
-    lull_monitor::export(args.listen, lull_kernel::observe, ready)
+    lull_monitor::export(args.listen, lull_kernel::read_background, ready)
         .with_context(|| format!("cannot listen at {}", args.listen))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lull_cli::arguments::seconds;
-use lull_kernel::{Scope, observe};
+use lull_kernel::{Scope, read_background};
 use lull_monitor::{Grouping, Model, Palette, Sort, Table, View, render, watch};
 
 const EXAMPLES: &str = "\
@@ -91,7 +91,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.once || args.json {
         print(&args, &table)?;
     } else if io::stdout().is_terminal() && io::stdin().is_terminal() {
-        watch(table, palette(), args.interval, || observe().map_err(anyhow::Error::from))?;
+        watch(table, palette(), args.interval, || read_background().map_err(anyhow::Error::from))?;
     } else {
         let text = "lull top needs a terminal: use --once or --json";
         return Err(anyhow::anyhow!(text));
@@ -109,10 +109,10 @@ fn palette() -> Palette {
 
 fn print(args: &Args, table: &Table) -> anyhow::Result<()> {
     let mut model = Model::default();
-    model.handle_snapshot(observe()?);
+    model.handle_snapshot(read_background()?);
     loop {
         thread::sleep(args.interval);
-        let view = model.handle_snapshot(observe()?);
+        let view = model.handle_snapshot(read_background()?);
         let text = if args.json { as_json(&view, table) } else { as_table(&view, table) };
         io::stdout().write_all(text.as_bytes()).context("cannot write")?;
         if args.once {

@@ -12,7 +12,7 @@ use libbpf_rs::{Link, MapType, OpenObject, ProgramType};
 use crate::constants::{Constants, set_background, set_nice};
 use crate::error::{Error, Result};
 use crate::machine;
-use crate::path_foreground::{self, Watch};
+use crate::path_foreground::{self, ForegroundLinks};
 use crate::skeletons::background::{BackgroundSkel, BackgroundSkelBuilder};
 use crate::skeletons::lull::{LullSkel, LullSkelBuilder};
 use crate::skeletons::nice::{NiceSkel, NiceSkelBuilder, types as nice};
@@ -102,7 +102,7 @@ impl<'obj> Control<'obj> {
 
     /// Makes the tables of paths show the traffic of other connections of this host, until the returned value
     /// is dropped; `None` without such a table.
-    pub(crate) fn watch_foreground(&self, name: &str) -> Result<Option<Watch>> {
+    pub(crate) fn watch_foreground(&self, name: &str) -> Result<Option<ForegroundLinks>> {
         match self {
             Control::Nice(_) | Control::Background(_) => Ok(None),
             Control::Lull(skeleton) => {

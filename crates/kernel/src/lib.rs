@@ -3,11 +3,11 @@
 //!
 //! - [`load`], [`unload`], [`status`](fn@status): a congestion control of `bpf/`, pinned in the
 //!   BPF file system so that it outlives the command.
-//! - [`hold`]: a variant of it with any constants, while the process runs.
+//! - [`register_control`]: a variant of it with any constants, while the process runs.
 //! - [`run`]: a program whose TCP connections, including those of its children, are background ones.
 //! - [`serve`](fn@serve): makes that possible for users without the rights of root.
 //! - [`prepare_slice`]: the same for all processes that come into a cgroup.
-//! - [`observe`](fn@observe): the background at one moment, for monitors.
+//! - [`read_background`](fn@read_background): the background at one moment, for monitors.
 //! - [`adopt`]: the same for a running process; [`foreground`](fn@foreground) reverts it.
 //!
 //! ```no_run
@@ -33,7 +33,7 @@ mod doctor;
 mod error;
 mod existing_sockets;
 mod foreground;
-mod hold;
+mod group_signals;
 mod hooks;
 mod job_control;
 mod jobs;
@@ -41,14 +41,16 @@ mod load;
 mod machine;
 mod mounts;
 mod names;
-mod observe;
 mod owners;
 mod parameters;
 mod path_foreground;
 mod paths;
 mod process;
+mod program_watch;
+mod read_background;
 mod reaper;
 mod receive;
+mod registered_control;
 mod release;
 mod run;
 mod schedule;
@@ -65,8 +67,6 @@ mod status;
 mod sys;
 mod udp;
 mod user;
-mod watch;
-mod witness;
 
 pub use admission::{Admission, admit};
 pub use adopt::{Adopted, adopt};
@@ -75,17 +75,17 @@ pub use constants::{Constants, PathTable};
 pub use doctor::{Finding, Level, examine, may_exec};
 pub use error::{Error, Result};
 pub use foreground::foreground;
-pub use hold::{Held, hold};
 pub use hooks::Dscp;
 pub use job_control::{job_to_foreground, pause, resume};
 pub use jobs::{Job, jobs};
 pub use load::{Loaded, Unloaded, load, unload};
 pub use machine::{check_congestion, check_kernel, check_name, check_privilege};
-pub use observe::observe;
 pub use owners::Owner;
 pub use parameters::{Algorithm, MinWindow, Parameters};
 pub use paths::{Foreground, Phase, Prefix, SharedPath};
+pub use read_background::read_background;
 pub use receive::Direction;
+pub use registered_control::{RegisteredControl, register_control};
 pub use run::{Ending, Outcome, Summary, Traffic, run};
 pub use schedule::{BadTimeWindow, TimeWindow, keep_to_allowed_hours, wait_for_allowed_hours};
 pub use serve::{SOCKET, serve};

@@ -13,7 +13,7 @@ use crate::receive;
 use crate::skeletons::foreground::ForegroundSkelBuilder;
 
 /// The programs are attached to the root cgroup while these exist.
-pub(crate) struct Watch {
+pub(crate) struct ForegroundLinks {
     /// For what the host sends.
     pub(crate) sent: Link,
     /// For what it receives.
@@ -26,7 +26,7 @@ pub(crate) fn watch(
     congestion: &str,
     sockets: BorrowedFd<'_>,
     paths: BorrowedFd<'_>,
-) -> Result<Watch> {
+) -> Result<ForegroundLinks> {
     let what = "watch the foreground";
     let hierarchy = Hierarchy::open()?;
     let mut object = MaybeUninit::uninit();
@@ -46,5 +46,5 @@ pub(crate) fn watch(
         program.attach_cgroup(hierarchy.root().as_raw_fd()).map_err(Error::bpf(what))
     };
     let (sent, received) = (&loaded.progs.lull_foreground, &loaded.progs.lull_foreground_received);
-    Ok(Watch { sent: attach(sent)?, received: attach(received)? })
+    Ok(ForegroundLinks { sent: attach(sent)?, received: attach(received)? })
 }

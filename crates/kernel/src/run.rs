@@ -21,14 +21,14 @@ use nix::unistd::{Pid, getpgid, getpgrp};
 
 use crate::background::{Background, Choice};
 use crate::error::{Error, Result};
+use crate::group_signals::{GroupSignalDetector, TIMEOUT};
 use crate::process::descends;
+use crate::program_watch::{ProgramWatch, moved_to, poll_timeout};
 use crate::serve::Served;
 use crate::signals::{Received, Signals};
 use crate::udp::UdpTraffic;
 use crate::user::{self, User};
-use crate::watch::{Watch, moved_to, poll_timeout};
-use crate::witness::{SignalWitness, TIMEOUT};
-use crate::{existing_sockets, machine, reaper, sys, witness};
+use crate::{existing_sockets, group_signals, machine, reaper, sys};
 
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,15 +179,15 @@ fn supervise(
     let delegation = cgroup_access.delegation(&mut storage);
     let watch = cgroup_access.watch(program.choice, delegation.as_ref(), done)?;
     let early = signals.early()?;
-    // Before the program, so that it gets no signal that the witness has missed.
-    let witness = SignalWitness::start().ok();
+    // Before the program, so that it gets no signal that the detector has missed.
+    let detector = GroupSignalDetector::start().ok();
     let mut child = spawn(cgroup_access, program)?;
     let supervised = sys::pidfd_open(child.id() as i32)
         .map_err(Error::io("watch over the program"))
         .and_then(|process| {
             let mut supervisor =
-                Supervisor { cgroup_access, signals, watch, process, witness, moved: None };
-            let ending = supervisor.attend(&mut child, early)?;
+                Supervisor { cgroup_access, signals, watch, process, detector, moved: None };
+            let ending = supervisor.wait_for_end(&mut child, early)?;
             Ok((ending, supervisor.foreground(child.id() as i32)))
         });
     if supervised.is_err() {
@@ -240,17 +240,17 @@ struct Supervisor<'run, 'obj> {
     cgroup_access: &'run CgroupAccess<'run, 'obj>,
     signals: &'run Signals,
     /// A server watches its own background.
-    watch: Option<Watch<'run, 'obj>>,
+    watch: Option<ProgramWatch<'run, 'obj>>,
     /// Readable when the program has ended.
     process: OwnedFd,
-    witness: Option<SignalWitness>,
+    detector: Option<GroupSignalDetector>,
     /// The program and its cgroup, if it was moved out of Lull's.
     moved: Option<(i32, String)>,
 }
 
 impl Supervisor<'_, '_> {
     /// Waits for the program's end, after passing on the signals that arrived before its beginning.
-    fn attend(&mut self, child: &mut Child, early: Vec<i32>) -> Result<Ending> {
+    fn wait_for_end(&mut self, child: &mut Child, early: Vec<i32>) -> Result<Ending> {
         let pid = child.id() as i32;
         self.relay_early(pid, early);
         loop {
@@ -258,14 +258,14 @@ impl Supervisor<'_, '_> {
             // Its cgroup is visible until it has been waited for.
             self.moved = moved_to(self.cgroup_access.called(), pid).map(|cgroup| (pid, cgroup));
             if let Some(status) = child.try_wait().map_err(Error::io("wait for the program"))? {
-                self.watch.iter_mut().for_each(Watch::attend);
+                self.watch.iter_mut().for_each(ProgramWatch::process_reports);
                 return Ok(match (status.code(), status.signal()) {
                     (Some(code), _) => Ending::Exited(code),
                     (None, signal) => Ending::Killed(signal.unwrap_or(libc::SIGKILL)),
                 });
             }
             stop_with(pid);
-            self.watch.iter_mut().for_each(Watch::attend);
+            self.watch.iter_mut().for_each(ProgramWatch::process_reports);
             self.wait();
         }
     }
@@ -289,7 +289,7 @@ impl Supervisor<'_, '_> {
         for number in early {
             let _ = sys::kill(pid, number);
         }
-        witness::renew(&mut self.witness);
+        group_signals::renew(&mut self.detector);
     }
 
     /// Passes on signals that the program has not received itself.
@@ -300,7 +300,7 @@ impl Supervisor<'_, '_> {
         }
         thread::sleep(TIMEOUT);
         received.extend(self.signals.queued());
-        for number in witness::sent_to_us_only(&mut self.witness, &received, pid) {
+        for number in group_signals::sent_to_us_only(&mut self.detector, &received, pid) {
             let _ = sys::kill(pid, number);
         }
     }
@@ -311,9 +311,10 @@ impl Supervisor<'_, '_> {
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.process.as_fd(), PollFlags::POLLIN),
         ];
-        let watched = self.watch.iter().flat_map(Watch::descriptors);
+        let watched = self.watch.iter().flat_map(ProgramWatch::descriptors);
         descriptors.extend(watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        let _ = poll(&mut descriptors, poll_timeout(self.watch.as_ref().and_then(Watch::pause)));
+        let _ =
+            poll(&mut descriptors, poll_timeout(self.watch.as_ref().and_then(ProgramWatch::pause)));
     }
 }
 

@@ -12,7 +12,7 @@
 //! The background ends when the client has disconnected and has no processes in it.
 
 mod client;
-mod held;
+mod paused_client;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -38,11 +38,11 @@ use crate::delegation::Delegation;
 use crate::error::{Error, Result};
 use crate::hooks::Dscp;
 use crate::parameters::Parameters;
+use crate::program_watch::{ProgramWatch, poll_timeout};
 use crate::receive::Direction;
 use crate::udp::Udp;
-use crate::watch::{Watch, poll_timeout};
 use crate::{machine, reaper, snapshot, sys};
-use held::Stopped;
+use paused_client::PausedClient;
 
 /// The default socket of the server.
 pub const SOCKET: &str = "/run/lull.sock";
@@ -86,7 +86,7 @@ pub fn serve(socket: &Path, group: &str) -> Result<()> {
         let (Ok(stream), users) = (stream, Arc::clone(&users)) else { continue };
         thread::spawn(move || {
             let mut stream = stream;
-            if let Err(error) = attend(&mut stream, &users) {
+            if let Err(error) = handle_client(&mut stream, &users) {
                 let _ = writeln!(stream, "no {}", error.to_string().replace('\n', " "));
             }
         });
@@ -116,12 +116,12 @@ fn listen(socket: &Path, group: &str) -> Result<UnixListener> {
 type Users = Mutex<HashMap<u32, usize>>;
 
 /// One of the backgrounds of a user, returned when it is dropped.
-struct Turn<'users> {
+struct UserSlot<'users> {
     users: &'users Users,
     uid: u32,
 }
 
-impl<'users> Turn<'users> {
+impl<'users> UserSlot<'users> {
     fn take(users: &'users Users, uid: u32) -> Result<Self, io::Error> {
         let mut counts = users.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let all: usize = counts.values().sum();
@@ -131,11 +131,11 @@ impl<'users> Turn<'users> {
             return Err(io::Error::other(format!("{text}: wait until some have ended")));
         }
         *of_user += 1;
-        Ok(Turn { users, uid })
+        Ok(UserSlot { users, uid })
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for UserSlot<'_> {
     fn drop(&mut self) {
         let mut counts = self.users.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.uid) {
@@ -145,11 +145,11 @@ impl Drop for Turn<'_> {
     }
 }
 
-fn attend(stream: &mut UnixStream, users: &Users) -> Result<()> {
+fn handle_client(stream: &mut UnixStream, users: &Users) -> Result<()> {
     let asking = || Error::io("ask the kernel for the client");
     let peer = getsockopt(stream, sockopt::PeerCredentials).map_err(|e| asking()(e.into()))?;
     let process = sys::peer_pidfd(stream.as_fd()).map_err(asking())?;
-    let _turn = Turn::take(users, peer.uid()).map_err(Error::io("serve another program"))?;
+    let _slot = UserSlot::take(users, peer.uid()).map_err(Error::io("serve another program"))?;
     stream.set_read_timeout(Some(TIMEOUT)).map_err(asking())?;
     let copy = stream.try_clone().map_err(asking())?;
     let mut lines = Lines(BufReader::new(copy));
@@ -175,11 +175,11 @@ fn attend(stream: &mut UnixStream, users: &Users) -> Result<()> {
         mapped_by_parent: false,
     };
     // The process keeps its id while this value exists.
-    let stopped = Stopped::stop(peer.pid(), peer.uid(), process.as_fd())?;
+    let paused = PausedClient::pause(peer.pid(), peer.uid(), process.as_fd())?;
     let mut storage = MaybeUninit::uninit();
     let background = Background::set_up_around(&choice, &mut storage, peer.pid())?;
     let moved = background.cgroup.admit(peer.pid());
-    drop(stopped);
+    drop(paused);
     let result = moved.and_then(|()| answer(&background, &choice, stream, lines));
     let events = background.hierarchy.events_of(background.cgroup.called());
     if let Some(events) = events {
@@ -209,7 +209,7 @@ fn answer(
     let cgroup = &background.cgroup;
     let mut storage = [const { MaybeUninit::uninit() }; 2];
     let delegation = Delegation::watch(&mut storage, cgroup.as_fd(), cgroup.id());
-    let mut watch = Watch::new(background, choice, delegation.as_ref(), BTreeSet::new())?;
+    let mut watch = ProgramWatch::new(background, choice, delegation.as_ref(), BTreeSet::new())?;
     let hooks = &background.hooks;
     let knows = u8::from(hooks.knows_yielding) | u8::from(hooks.slows_received()) << 1;
     writeln!(stream, "ok {knows} {}", cgroup.called().display()).map_err(answering())?;
@@ -220,7 +220,7 @@ fn answer(
         let _ = poll(&mut descriptors, poll_timeout(watch.pause()));
         let is_asked = descriptors[0].any().unwrap_or(true);
         drop(descriptors);
-        watch.attend();
+        watch.process_reports();
         if !is_asked {
             continue;
         }
@@ -290,11 +290,11 @@ mod tests {
     #[test]
     fn user_has_a_limited_number_of_backgrounds() {
         let users = Users::default();
-        let turns: Vec<_> = (0..MAX_PER_USER).map(|_| Turn::take(&users, 1).unwrap()).collect();
-        assert!(Turn::take(&users, 1).is_err());
-        assert!(Turn::take(&users, 2).is_ok());
-        drop(turns);
+        let slots: Vec<_> = (0..MAX_PER_USER).map(|_| UserSlot::take(&users, 1).unwrap()).collect();
+        assert!(UserSlot::take(&users, 1).is_err());
+        assert!(UserSlot::take(&users, 2).is_ok());
+        drop(slots);
         assert!(users.lock().unwrap().is_empty());
-        assert!(Turn::take(&users, 1).is_ok());
+        assert!(UserSlot::take(&users, 1).is_ok());
     }
 }

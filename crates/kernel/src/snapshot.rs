@@ -1,7 +1,8 @@
 //! The background of this machine at one moment, as `lull top` and `lull exporter` show it.
 //!
-//! [`observe`](crate::observe()) reads it as root. Another user gets it from `lull kernel serve`, without the addresses
-//! and command lines of other users, or without a server reads what `/proc` and the cgroups show.
+//! [`read_background`](crate::read_background()) reads it as root. Another user gets it from `lull kernel serve`,
+//! without the addresses and command lines of other users, or without a server reads what `/proc` and the cgroups
+//! show.
 
 use std::collections::HashMap;
 use std::fs;

@@ -13,8 +13,8 @@ use crate::cgroup;
 use crate::delegation::Delegation;
 use crate::error::Result;
 use crate::hooks::Counters;
+use crate::program_watch::ProgramWatch;
 use crate::serve::Served;
-use crate::watch::Watch;
 
 /// A background cgroup.
 pub(super) enum CgroupAccess<'run, 'obj> {
@@ -61,10 +61,10 @@ impl<'run, 'obj> CgroupAccess<'run, 'obj> {
         choice: &'run Choice,
         delegation: Option<&'run Delegation<'_>>,
         done: BTreeSet<u64>,
-    ) -> Result<Option<Watch<'run, 'obj>>> {
+    ) -> Result<Option<ProgramWatch<'run, 'obj>>> {
         match self {
             CgroupAccess::Own(background) => {
-                Watch::new(background, choice, delegation, done).map(Some)
+                ProgramWatch::new(background, choice, delegation, done).map(Some)
             }
             CgroupAccess::Served(_) => Ok(None),
         }

@@ -11,7 +11,7 @@ use lull_emulator::chain;
 /// All variants that the cells of a run need.
 #[derive(Debug)]
 pub(super) struct Controls {
-    held: Vec<(Control, lull_kernel::Held)>,
+    held: Vec<(Control, lull_kernel::RegisteredControl)>,
     /// Those that are not available, and why.
     refused: Vec<(Control, lull_kernel::Error)>,
 }
@@ -46,7 +46,7 @@ impl Controls {
                 Algorithm::Lull => Constants::Lull(PathTable::default()),
                 _ => Constants::from(&parameters),
             };
-            match lull_kernel::hold(&own, constants) {
+            match lull_kernel::register_control(&own, constants) {
                 Ok(held) => controls.held.push((control.clone(), held)),
                 Err(error) => controls.refused.push((control.clone(), error)),
             }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lull_cc::NiceParameters;
-use lull_kernel::{Held, hold};
+use lull_kernel::{RegisteredControl, register_control};
 use lull_testing::{bpf, command, free_port, needs};
 
 /// Block number `index` of the section `heading` of docs/sockets.md.
@@ -42,13 +42,13 @@ impl Drop for Running {
 struct Example {
     folder: tempfile::TempDir,
     name: String,
-    _held: Held,
+    _held: RegisteredControl,
 }
 
 impl Example {
     fn new(suffix: &str) -> Self {
         let name = format!("ltx{suffix}{}", std::process::id() % 1_000_000);
-        let held = hold(&name, &NiceParameters::refined()).unwrap();
+        let held = register_control(&name, &NiceParameters::refined()).unwrap();
         Example { folder: tempfile::tempdir().unwrap(), name, _held: held }
     }
 

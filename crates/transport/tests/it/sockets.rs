@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use lull_cc::NiceParameters;
-use lull_kernel::{Choice, Ending, Held, hold, run};
+use lull_kernel::{Choice, Ending, RegisteredControl, register_control, run};
 use lull_testing::{PublicCopy, bpf, needs, root};
 use lull_transport::{
     Background, Carrier, Dscp, Error, Options, Phase, TcpInfo, background, controlled_sockets,
@@ -31,9 +31,9 @@ const MISSING: &str = "lull-missing";
 const LE: i32 = 4;
 
 /// A variant of `nice` under its own name, until the end of the test.
-fn registered(suffix: &str) -> (String, Held) {
+fn registered(suffix: &str) -> (String, RegisteredControl) {
     let name = format!("lt{suffix}{}", std::process::id() % 1_000_000);
-    let held = hold(&name, &NiceParameters::refined()).unwrap();
+    let held = register_control(&name, &NiceParameters::refined()).unwrap();
     (name, held)
 }
 

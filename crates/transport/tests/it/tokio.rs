@@ -40,7 +40,7 @@ async fn tokio_stream_is_a_background_stream() {
 async fn kernel_carries_tokio_streams_where_nice_is_registered() {
     needs!(bpf());
     let name = format!("lttokio{}", std::process::id() % 1_000_000);
-    let _held = lull_kernel::hold(&name, &NiceParameters::refined()).unwrap();
+    let _held = lull_kernel::register_control(&name, &NiceParameters::refined()).unwrap();
     let options = Options::new().congestion_control(&name);
     let is_carried = |stream: &Background<TcpStream>| {
         let runs = getsockopt(&**stream, sockopt::TcpCongestion).unwrap();

@@ -42,7 +42,7 @@ fn departures_at(
         ..NiceParameters::default()
     };
     let name = format!("{name}{}", std::process::id());
-    let held = lull_kernel::hold(&name, &parameters).unwrap();
+    let held = lull_kernel::register_control(&name, &parameters).unwrap();
     let topology = Topology { series: Some(Duration::from_millis(1)), ..Topology::default() };
     let emulator = Emulator::start(&topology).unwrap();
     let bulk = Bulk {

@@ -5,16 +5,17 @@ use std::thread;
 use std::time::Duration;
 
 use lull_emulator::{Emulator, Topology};
-use lull_kernel::{Constants, Held, PathTable};
+use lull_kernel::{Constants, PathTable, RegisteredControl};
 use lull_testing::{bound, bpf, needs};
 
 use super::bulk::Bulk;
 use super::links::PAYLOAD_RATE;
 
 /// `lull`, under a name of this test.
-fn hold(name: &str) -> (Held, &'static CStr) {
+fn hold(name: &str) -> (RegisteredControl, &'static CStr) {
     let name = format!("{name}{}", std::process::id());
-    let held = lull_kernel::hold(&name, Constants::Lull(PathTable::default())).expect("it loads");
+    let held = lull_kernel::register_control(&name, Constants::Lull(PathTable::default()))
+        .expect("it loads");
     let name = CString::new(held.name()).expect("a name has no zero").into_boxed_c_str();
     (held, Box::leak(name))
 }

@@ -22,11 +22,11 @@ pub(crate) const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// A process that only collects signals. It ends when this is dropped, or with this process.
 #[derive(Debug)]
-pub(crate) struct SignalWitness(i32);
+pub(crate) struct GroupSignalDetector(i32);
 
-impl SignalWitness {
+impl GroupSignalDetector {
     pub(crate) fn start() -> io::Result<Self> {
-        sys::fork_idle(c"lull-witness").map(SignalWitness)
+        sys::fork_idle(c"lull-signals").map(GroupSignalDetector)
     }
 
     /// Its received signals, one bit for each.
@@ -35,7 +35,7 @@ impl SignalWitness {
     }
 }
 
-impl Drop for SignalWitness {
+impl Drop for GroupSignalDetector {
     fn drop(&mut self) {
         let _ = sys::kill(self.0, libc::SIGKILL);
         let _ = waitpid(Pid::from_raw(self.0), None);
@@ -47,16 +47,16 @@ fn pending(status: &str) -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// The received signals that the program has not received itself. The witness is replaced when it has seen
+/// The received signals that the program has not received itself. The detector is replaced when it has seen
 /// some, for they stay pending.
 ///
-/// Without a witness, all signals of processes are passed on: twice is better than never.
+/// Without a detector, all signals of processes are passed on: twice is better than never.
 pub(crate) fn sent_to_us_only(
-    witness: &mut Option<SignalWitness>,
+    detector: &mut Option<GroupSignalDetector>,
     received: &[Received],
     program: i32,
 ) -> Vec<i32> {
-    let seen = witness.as_ref().map_or(0, SignalWitness::signals);
+    let seen = detector.as_ref().map_or(0, GroupSignalDetector::signals);
     // A program that has left this process group, like a shell, gets none of the signals to the group.
     let is_with_us = getpgid(Some(Pid::from_raw(program))) == getpgid(None);
     let has_got = |number: i32| is_with_us && seen & bit(number) != 0;
@@ -66,15 +66,15 @@ pub(crate) fn sent_to_us_only(
         .map(|received| received.number)
         .collect();
     if seen != 0 {
-        *witness = SignalWitness::start().ok();
+        *detector = GroupSignalDetector::start().ok();
     }
     alone
 }
 
-/// Replaces a witness that has seen a signal which no caller asks about.
-pub(crate) fn renew(witness: &mut Option<SignalWitness>) {
-    if witness.as_ref().is_some_and(|witness| witness.signals() != 0) {
-        *witness = SignalWitness::start().ok();
+/// Replaces a detector that has seen a signal which no caller asks about.
+pub(crate) fn renew(detector: &mut Option<GroupSignalDetector>) {
+    if detector.as_ref().is_some_and(|detector| detector.signals() != 0) {
+        *detector = GroupSignalDetector::start().ok();
     }
 }
 

@@ -13,18 +13,18 @@ use crate::error::{Error, Result};
 
 /// A stopped process. If it is killed, its id is not reused before this is dropped: the tracer has to wait
 /// for it first (ptrace(2)).
-pub(super) struct Stopped(Pid);
+pub(super) struct PausedClient(Pid);
 
-impl Stopped {
+impl PausedClient {
     /// Stops a process of a user, and verifies that the id still belongs to `process`.
     ///
     /// A process with the rights of another user, for example after it has run a set-user-ID program, is
     /// rejected.
-    pub(super) fn stop(pid: i32, uid: u32, process: BorrowedFd<'_>) -> Result<Self> {
+    pub(super) fn pause(pid: i32, uid: u32, process: BorrowedFd<'_>) -> Result<Self> {
         let refused = |source: io::Error| Error::CannotMove { pid, source };
         let number = Pid::from_raw(pid);
         ptrace::seize(number, Options::empty()).map_err(|errno| refused(errno.into()))?;
-        let stopped = Stopped(number);
+        let paused = PausedClient(number);
         ptrace::interrupt(number).map_err(|errno| refused(errno.into()))?;
         let status = waitpid(number, Some(WaitPidFlag::__WALL));
         if !matches!(status, Ok(WaitStatus::Stopped(..) | WaitStatus::PtraceEvent(..))) {
@@ -38,11 +38,11 @@ impl Stopped {
             let text = "it has the rights of another user";
             return Err(refused(io::Error::new(io::ErrorKind::PermissionDenied, text)));
         }
-        Ok(stopped)
+        Ok(paused)
     }
 }
 
-impl Drop for Stopped {
+impl Drop for PausedClient {
     fn drop(&mut self) {
         let _ = ptrace::detach(self.0, None);
     }

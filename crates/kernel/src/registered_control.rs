@@ -12,12 +12,12 @@ use crate::machine;
 /// A congestion control that is registered until this value is dropped, or its process ends in any way.
 /// Sockets that use it then keep it until they are closed.
 #[derive(Debug)]
-pub struct Held {
+pub struct RegisteredControl {
     name: String,
     _link: Link,
 }
 
-impl Held {
+impl RegisteredControl {
     /// The name by which sockets choose it.
     pub fn name(&self) -> &str {
         &self.name
@@ -29,7 +29,7 @@ impl Held {
 ///
 /// # Errors
 /// If the kernel refuses it; nothing stays loaded then.
-pub fn hold(name: &str, constants: impl Into<Constants>) -> Result<Held> {
+pub fn register_control(name: &str, constants: impl Into<Constants>) -> Result<RegisteredControl> {
     machine::check_name(name)?;
     machine::check_privilege("loading a congestion control")?;
     machine::check_kernel()?;
@@ -38,5 +38,5 @@ pub fn hold(name: &str, constants: impl Into<Constants>) -> Result<Held> {
     }
     let mut object = MaybeUninit::uninit();
     let mut control = Control::load(&mut object, name, false, &constants.into())?;
-    Ok(Held { name: name.to_owned(), _link: control.register()? })
+    Ok(RegisteredControl { name: name.to_owned(), _link: control.register()? })
 }

@@ -17,7 +17,7 @@ use crate::process::cgroup_of;
 use crate::sys;
 
 /// Watches a background.
-pub(crate) struct Watch<'run, 'obj> {
+pub(crate) struct ProgramWatch<'run, 'obj> {
     background: &'run Background<'obj>,
     choice: &'run Choice,
     /// Requests of the hooks for work that they cannot do.
@@ -34,7 +34,7 @@ pub(crate) struct Watch<'run, 'obj> {
     unmarked: BTreeMap<i32, io::Error>,
 }
 
-impl<'run, 'obj> Watch<'run, 'obj> {
+impl<'run, 'obj> ProgramWatch<'run, 'obj> {
     /// `done` are the sockets that must not be checked.
     pub(crate) fn new(
         background: &'run Background<'obj>,
@@ -42,7 +42,7 @@ impl<'run, 'obj> Watch<'run, 'obj> {
         delegation: Option<&'run Delegation<'_>>,
         done: BTreeSet<u64>,
     ) -> Result<Self> {
-        Ok(Watch {
+        Ok(ProgramWatch {
             background,
             choice,
             requests: background.hooks.requests()?,
@@ -72,7 +72,7 @@ impl<'run, 'obj> Watch<'run, 'obj> {
 
     /// Reads the kernel's reports of others that send for the program, and changes the sockets that the
     /// program got from them. Does the work that the hooks cannot.
-    pub(crate) fn attend(&mut self) {
+    pub(crate) fn process_reports(&mut self) {
         self.take_reports();
         let now = Instant::now();
         if now >= self.rest_until && self.requests.take() {

@@ -8,7 +8,7 @@ use crate::{machine, serve};
 ///
 /// # Errors
 /// If the cgroups or the kernel's tables cannot be read, or the server refuses.
-pub fn observe() -> Result<Snapshot> {
+pub fn read_background() -> Result<Snapshot> {
     if machine::check_privilege("reading the background").is_ok() {
         return read_all();
     }
