@@ -39,7 +39,7 @@ pub struct Connection {
     hurried: Notify,
     /// The task of a connection in the background.
     owner: Mutex<Option<Waker>>,
-    /// The data for the watch, see [`Snapshot`].
+    /// The data for `client_timeouts`, see [`Snapshot`].
     pub(crate) read: AtomicU64,
     pub(crate) written: AtomicU64,
     /// [`NOT_SAMPLED`] at first.

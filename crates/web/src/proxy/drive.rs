@@ -14,12 +14,12 @@ use hyper::service::HttpService;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Sleep, sleep};
 
+use super::client_timeouts::{ClientTimeouts, Verdict};
 use super::connection::{Connection, Snapshot};
 use super::io::ClientIo;
 use super::reply::Reply;
 use super::streams::{Patience, Tasks};
 use super::traffic_thread::TrafficThread;
-use super::watch::{Verdict, Watch};
 
 /// How long an idle connection is kept when the drain begins: a request may be in flight, above all from a
 /// client that has just connected.
@@ -34,8 +34,8 @@ impl TrafficThread {
     /// Drives a connection to its end.
     pub(super) async fn drive<C: Drive>(&self, served: C, connection: &Connection, is_h2: bool) {
         let (timeouts, limits) = (&self.config.timeouts, &self.config.limits);
-        let watch = Watch::new(timeouts, limits, is_h2, Instant::now());
-        let every = watch.interval();
+        let client_timeouts = ClientTimeouts::new(timeouts, limits, is_h2, Instant::now());
+        let every = client_timeouts.interval();
         let mut drain = pin!(self.drain.notified());
         let mut driven = Driven {
             thread: self,
@@ -43,7 +43,7 @@ impl TrafficThread {
             is_h2,
             served: pin!(served),
             look: pin!(sleep(every.min(PARK_LOOK))),
-            watch,
+            client_timeouts,
             patience: Patience::new(timeouts, limits),
             every,
             is_closing: false,
@@ -77,7 +77,7 @@ struct Driven<'a, C> {
     served: Pin<&'a mut C>,
     /// Until the next check of the client.
     look: Pin<&'a mut Sleep>,
-    watch: Watch,
+    client_timeouts: ClientTimeouts,
     patience: Patience,
     every: Duration,
     is_closing: bool,
@@ -143,10 +143,10 @@ impl<C: Drive> Driven<'_, C> {
         if seen.write_blocked || seen.has_unacked() {
             self.connection.look_at_acked();
         }
-        let verdict = self.watch.look(now, seen);
+        let verdict = self.client_timeouts.check(now, seen);
         if self.is_h2 {
             let streams = &self.connection.streams;
-            streams.look(now, seen.write_blocked, self.watch.taken(), &self.patience);
+            streams.look(now, seen.write_blocked, self.client_timeouts.taken(), &self.patience);
             streams.passed(self.every);
             let is_announced = self.is_closing && self.draining_since.is_some();
             if is_announced && self.look_after_goodbye(now, cx).is_ready() {
@@ -182,7 +182,8 @@ impl<C: Drive> Driven<'_, C> {
             return Poll::Pending;
         }
         let stalled = self.thread.config.timeouts.client_stalled.max(GOAWAY_TIMEOUT);
-        let patience = if self.watch.is_all_taken(seen) { GOAWAY_TIMEOUT } else { stalled };
+        let patience =
+            if self.client_timeouts.is_all_taken(seen) { GOAWAY_TIMEOUT } else { stalled };
         if now.duration_since(since) >= patience { Poll::Ready(()) } else { Poll::Pending }
     }
 

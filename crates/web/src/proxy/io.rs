@@ -187,7 +187,7 @@ impl ClientIo {
         let mut dropped = [0; 16 * 1024];
         while tcp.poll_read_ready(cx).is_ready() {
             match tcp.try_read(&mut dropped) {
-                // Not counted as read: otherwise the watch would see a head that arrives byte by byte.
+                // Not counted as read: otherwise `client_timeouts` would see a head that arrives byte by byte.
                 Ok(count) if count > 0 => {
                     let next = (Instant::now() + LINGER_PAUSE).min(linger.until);
                     linger.pause.as_mut().reset(next.into());

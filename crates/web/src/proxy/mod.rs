@@ -2,7 +2,7 @@
 //!
 //! Requests come over HTTP/1.1 or HTTP/2, with TLS or without, and go over persistent HTTP/1.1 connections to
 //! one upstream. Bodies are streamed in both directions, no faster than the other side reads them. `headers`
-//! restricts requests; `watch`, `streams` and `limits` restrict clients.
+//! restricts requests; `client_timeouts`, `streams` and `limits` restrict clients.
 //!
 //! A request with `X-Lull` is a prefetch: its connection is put in the background before its answer leaves,
 //! and back by the next request without it.
@@ -13,6 +13,7 @@ mod access_log;
 mod acme;
 mod address;
 mod body;
+mod client_timeouts;
 mod config;
 mod connection;
 mod counter;
@@ -60,7 +61,6 @@ mod upload;
 mod upstream;
 mod upstream_access;
 mod upstream_group;
-mod watch;
 mod websocket;
 mod worker;
 

@@ -69,7 +69,7 @@ impl TrafficThread {
         let limits = &common.config.limits;
         let header_bytes = limits.header_bytes.max(MIN_HEADER_BYTES);
         let mut http1 = http1::Builder::new();
-        // Timeouts are handled by the watch, without a timer per request.
+        // `client_timeouts` handles timeouts, without a timer per request.
         http1
             .header_read_timeout(None::<Duration>)
             .max_header_size(header_bytes)
@@ -84,7 +84,7 @@ impl TrafficThread {
             .initial_stream_window_size(H2_STREAM_WINDOW)
             .initial_connection_window_size(H2_CONNECTION_WINDOW)
             // No pings: behind the bytes in the kernel of a yielding or slow connection, their answer takes
-            // longer than a useful timeout. TCP and the watch detect dead peers.
+            // longer than a useful timeout. TCP and `client_timeouts` detect dead peers.
             .max_send_buf_size(BUFFER_BYTES);
         let timeouts = &common.config.timeouts;
         let idle = (common.idle_per_thread, timeouts.upstream_idle);

@@ -17,7 +17,7 @@ pub(crate) enum Verdict {
 
 /// A connection's history as far as its timeouts need it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Watch {
+pub(crate) struct ClientTimeouts {
     head: Duration,
     stalled: Duration,
     idle: Duration,
@@ -36,9 +36,9 @@ pub(crate) struct Watch {
     body_since: Option<(Instant, u64)>,
 }
 
-impl Watch {
+impl ClientTimeouts {
     pub(crate) fn new(timeouts: &Timeouts, limits: &Limits, is_h2: bool, now: Instant) -> Self {
-        Watch {
+        ClientTimeouts {
             head: timeouts.client_head,
             stalled: timeouts.client_stalled,
             idle: timeouts.client_idle,
@@ -61,7 +61,7 @@ impl Watch {
     }
 
     /// Judges the events since the last look.
-    pub(crate) fn look(&mut self, now: Instant, seen: Snapshot) -> Verdict {
+    pub(crate) fn check(&mut self, now: Instant, seen: Snapshot) -> Verdict {
         let last = std::mem::replace(&mut self.last, seen);
         if (seen.read, seen.written, seen.acked) != (last.read, last.written, last.acked) {
             self.progress_since = now;
@@ -141,17 +141,17 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn watch(is_h2: bool) -> (Watch, Instant) {
+    fn client_timeouts(is_h2: bool) -> (ClientTimeouts, Instant) {
         let start = Instant::now();
-        (Watch::new(&Timeouts::default(), &Limits::default(), is_h2, start), start)
+        (ClientTimeouts::new(&Timeouts::default(), &Limits::default(), is_h2, start), start)
     }
 
     /// Checks once per second while `at(second)` is seen, and returns the second and the verdict of the first
     /// check that does not keep the connection.
     fn run(is_h2: bool, at: impl Fn(u64) -> Snapshot) -> Option<(u64, Verdict)> {
-        let (mut watch, start) = watch(is_h2);
+        let (mut client_timeouts, start) = client_timeouts(is_h2);
         (1..=300).find_map(|second| {
-            let verdict = watch.look(start + SECOND * second as u32, at(second));
+            let verdict = client_timeouts.check(start + SECOND * second as u32, at(second));
             (verdict != Verdict::Keep).then_some((second, verdict))
         })
     }
