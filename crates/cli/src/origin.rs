@@ -12,8 +12,8 @@ use lull_replication_daemon::daemon::{
     Clock, MachineClock, OriginOptions, SkewedClock, create_origin,
 };
 use lull_replication_daemon::http::client::Client;
-use lull_replication_daemon::log::LogAddress;
 use lull_replication_daemon::service::{OriginService, ServiceEvent, run_origin, runtime};
+use lull_replication_daemon::shared_log::LogAddress;
 use lull_replication_daemon::store::{BucketAddress, Remote};
 use lull_replication_daemon::watch::WatchOptions;
 use lull_transport::Dscp;

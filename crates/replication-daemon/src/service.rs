@@ -21,8 +21,8 @@ use crate::daemon::{
 };
 use crate::fuse::{Ended, MountError, Mounted};
 use crate::http::{Blocked, OriginHttp, ReplicaHttp, Serving};
-use crate::log::LogEvent;
 use crate::remedies;
+use crate::shared_log::LogEvent;
 use crate::watch::{WatchError, WatchEvent, WatchOptions, Watched};
 
 /// An event of a running daemon.

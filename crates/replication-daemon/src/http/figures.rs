@@ -164,7 +164,7 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use crate::log::LogStatus;
+    use crate::shared_log::LogStatus;
 
     use super::*;
 

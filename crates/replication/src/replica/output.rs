@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::buffer::Garbage;
 use super::interface::{Counters, Event};
-use super::lease::Skew;
+use super::read_lease::Skew;
 
 /// Events, counts and garbage until the caller asks for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::WriteError;
 use crate::daemon::LinkError;
-use crate::log::Log;
+use crate::shared_log::Log;
 use crate::store::{Bodies, Body, Done, StoreError, Worker};
 
 /// Receives the result of holding a body.
@@ -124,7 +124,7 @@ pub(super) struct Core {
     pub(super) worker: Option<Worker<Append<Body>>>,
     bodies: Bodies,
     /// The log that several origins share.
-    log: Option<Arc<Log>>,
+    log: Option<Arc<SharedLog>>,
     pub(super) links: BTreeMap<ReplicaId, Arc<Link>>,
     /// The bytes sent to each replica since the start.
     pub(super) sent: BTreeMap<ReplicaId, Arc<Sent>>,
@@ -153,7 +153,7 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(machine: Origin<Body>, bodies: Bodies, log: Option<Arc<Log>>) -> Self {
+    pub(super) fn new(machine: Origin<Body>, bodies: Bodies, log: Option<Arc<SharedLog>>) -> Self {
         Core {
             machine,
             bodies,

@@ -35,7 +35,7 @@ use tokio::task::JoinHandle;
 use super::outlines::Outlines;
 use super::{Clock, DaemonError, OnPanic, end, worker_of};
 use crate::identity::{self, IdentityError, OriginIdentity};
-use crate::log::{Log, LogAddress, LogClock, LogEvent, LogOptions};
+use crate::shared_log::{LogAddress, LogClock, LogEvent, LogOptions, SharedLog};
 use crate::store::{Bodies, Change, Library, OriginState, Remote, Settings, Store, StoreError};
 
 use self::core::Core;
@@ -226,7 +226,7 @@ pub(super) struct Shared {
     outlines: Outlines,
     bodies: Bodies,
     /// The log that several origins share.
-    log: Option<Arc<Log>>,
+    log: Option<Arc<SharedLog>>,
     background: Options,
     tell: EventSink,
     /// The machine has work left.
@@ -411,7 +411,7 @@ impl OriginDaemon {
         let telling = Arc::new(move |event| telling(OriginEvent::Log(event)));
         let reading = Arc::clone(&clock);
         let interval_clock = LogClock(Arc::new(move || reading.read().local));
-        let log = Log::connect(&folder, &log, interval_clock, telling)?;
+        let log = SharedLog::connect(&folder, &log, interval_clock, telling)?;
         let settings = Settings { inline: config.inline, ..Settings::default() };
         let folder = Folder {
             path: folder,

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 use crate::daemon::{DaemonError, blocking};
 use crate::identity::{IdentityError, OriginIdentity};
-use crate::log::{Log, Opening};
+use crate::shared_log::{Opening, SharedLog};
 use crate::store::{
     Opened, OriginState, Remote, Settings, SharedOrigin, Store, StoreError, first_life,
 };
@@ -23,12 +23,12 @@ pub(super) struct Folder {
     pub(super) store: Option<Remote>,
     pub(super) copies: Bytes,
     pub(super) now: WallTime,
-    pub(super) log: Option<Arc<Log>>,
+    pub(super) log: Option<Arc<SharedLog>>,
     pub(super) take_over: bool,
 }
 
 /// Ends the waiting for a log when it is dropped.
-struct Stop(Option<Arc<Log>>);
+struct Stop(Option<Arc<SharedLog>>);
 
 impl Drop for Stop {
     fn drop(&mut self) {
@@ -78,7 +78,7 @@ impl Folder {
         let shared = SharedOrigin { number: number.to_string(), life: life.0 };
         let mut opened =
             Store::<OriginState>::open_shared_origin(&path, settings, store, copies, now, shared)?;
-        opened.store.follow_log(Arc::<Log>::clone(&log));
+        opened.store.follow_log(Arc::<SharedLog>::clone(&log));
         // Another origin may have changed it.
         let mut identity = OriginIdentity::open(&path, now)?;
         identity.publish_by(Box::new(move |encrypted| {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::core::Core;
 use super::{OriginHandle, lock};
-use crate::log::LogStatus;
+use crate::shared_log::LogStatus;
 
 /// The status of an origin.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -11,7 +11,7 @@ use lull_replication_daemon::daemon::{
     Clock, DaemonError, MachineClock, OriginDaemon, OriginEvent, OriginOptions, ReplicaDaemon,
     ReplicaOptions, create_origin, join,
 };
-use lull_replication_daemon::log::{LogAddress, LogEvent};
+use lull_replication_daemon::shared_log::{LogAddress, LogEvent};
 use lull_replication_daemon::store::StoreError;
 use lull_testing::nats::NatsServers;
 use lull_testing::{free_port, needs};

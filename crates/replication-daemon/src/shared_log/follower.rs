@@ -235,7 +235,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::log::message::parts;
+    use crate::shared_log::message::parts;
 
     const LOG: Digest = Digest([9; 32]);
 

@@ -1,9 +1,9 @@
 //! The log of an origin in a stream of NATS, which several origins share: one writes, the others stand by.
 //!
 //! ```text
-//!   Store ── jobs of a transaction ─▶ Log ── expects the last sequence ─▶ stream ─▶ standbys
-//!         ◀─ position, durable ───────┘                                     │
-//!         ── transaction ─▶ redb, which has a prefix of the stream ◀────────┘ replay, at a start
+//!   Store ── jobs of a transaction ─▶ SharedLog ── expects the last sequence ─▶ stream ─▶ standbys
+//!         ◀─ position, durable ─────────────┘                                     │
+//!         ── transaction ─▶ redb, which has a prefix of the stream ◀──────────────┘ replay, at a start
 //! ```
 //!
 //! - *Fence.* Each message names the last sequence of the stream that its writer knows. If another origin has written
@@ -16,13 +16,13 @@
 
 mod address;
 mod client;
-mod fence;
+mod failover;
 mod follower;
-mod lease;
 mod message;
-mod opening;
 mod record;
 mod records;
+mod writer;
+mod writer_lease;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +31,8 @@ use serde::Serialize;
 use thiserror::Error;
 
 pub use address::{LogAddress, LogAddressError};
-pub(crate) use fence::{Log, LogClock};
-pub(crate) use opening::Opening;
+pub(crate) use failover::Opening;
+pub(crate) use writer::{LogClock, SharedLog};
 
 /// How often the writer sends a message, or looks for those of others.
 const RENEWAL: Duration = Duration::from_secs(1);

@@ -13,10 +13,10 @@ use lull_replication::wire::WireError;
 
 use super::client::{Client, Extent, Failure};
 use super::follower::{Broken, Follower, Read};
-use super::lease::{self, LEASE};
 use super::message::{Kind, Message, Node, ProcessId, parts};
 use super::record::{Record, random};
 use super::records::{Batch, encode_jobs, encode_state};
+use super::writer_lease::{self, LEASE};
 use super::{LogAddress, LogEvent, LogOptions, LogSink, LogStatus, OUTAGE, RENEWAL};
 use crate::store::{Body, Job, StoreError, Upstream};
 
@@ -39,7 +39,7 @@ impl core::fmt::Debug for LogClock {
 
 /// The log, as the process that writes it or stands by knows it.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct SharedLog {
     pub(super) client: Client,
     pub(super) address: LogAddress,
     clock: LogClock,
@@ -104,7 +104,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Log {
+impl SharedLog {
     /// Connects to the log of the origin in `folder`, if it has one.
     pub(crate) fn connect(
         folder: &FilePath,
@@ -116,7 +116,7 @@ impl Log {
         let client = Client::connect(&record.address);
         let client = client.map_err(|why| StoreError::Log(format!("{}: {why}", record.address)))?;
         let node = Node { id: record.node, address: options.advertised.clone() };
-        Ok(Some(Arc::new(Log {
+        Ok(Some(Arc::new(SharedLog {
             client,
             clock,
             me: ProcessId(random()?),
@@ -135,7 +135,7 @@ impl Log {
         })))
     }
 
-    pub(super) fn tell(&self, event: LogEvent) {
+    pub(super) fn report_event(&self, event: LogEvent) {
         (self.tell.0)(event);
     }
 
@@ -160,7 +160,7 @@ impl Log {
     /// Whether this origin may speak to replicas: no other origin can have acknowledged a write.
     pub(crate) fn may_speak(&self, now: LocalTime) -> bool {
         let confirmed = LocalTime::from_nanos(self.confirmed.load(Ordering::Acquire));
-        !self.is_leased.load(Ordering::Acquire) || lease::may_speak(confirmed, now)
+        !self.is_leased.load(Ordering::Acquire) || writer_lease::may_speak(confirmed, now)
     }
 
     /// Why writes have to be refused now.
@@ -180,8 +180,8 @@ impl Log {
         LogStatus { log, last, replicas, writer, standbys, away: self.away() }
     }
 
-    /// The outcome of a request, for [`away`](Log::away).
-    pub(super) fn note<T>(&self, outcome: &Result<T, Failure>) {
+    /// The outcome of a request, for [`away`](SharedLog::away).
+    pub(super) fn record_outcome<T>(&self, outcome: &Result<T, Failure>) {
         let mut failing = lock(&self.failing);
         match outcome {
             Err(why) if why.is_away() => {
@@ -192,14 +192,14 @@ impl Log {
                 if now.since(since) >= OUTAGE && !self.is_away.swap(true, Ordering::Relaxed) {
                     let (log, why) = (self.address.to_string(), why.clone());
                     drop(failing);
-                    self.tell(LogEvent::Away { log, why });
+                    self.report_event(LogEvent::Away { log, why });
                 }
             }
             _ => {
                 *failing = None;
                 drop(failing);
                 if self.is_away.swap(false, Ordering::Relaxed) {
-                    self.tell(LogEvent::Back);
+                    self.report_event(LogEvent::Back);
                 }
             }
         }
@@ -208,7 +208,7 @@ impl Log {
     /// The extent of the stream.
     pub(super) fn extent(&self) -> Result<Extent, Failure> {
         let extent = self.client.extent();
-        self.note(&extent);
+        self.record_outcome(&extent);
         if let Ok(extent) = &extent {
             *lock(&self.extent) = Some(*extent);
         }
@@ -218,7 +218,7 @@ impl Log {
     /// Reads the next message, and checks it; none if there is none.
     pub(super) fn read(&self, follower: &mut Follower) -> Result<Option<Read>, Failed> {
         let next = self.client.next(follower.last().sequence);
-        self.note(&next);
+        self.record_outcome(&next);
         let Some((sequence, bytes)) = next? else { return Ok(None) };
         Ok(Some(self.check(follower, sequence, &bytes)?))
     }
@@ -280,7 +280,7 @@ impl Log {
         let sent = self.now();
         let is_short_lived = matches!(kind, Kind::Alive);
         let published = self.client.publish(last.sequence, message.clone(), is_short_lived);
-        self.note(&published);
+        self.record_outcome(&published);
         let why = match published {
             Ok(sequence) => {
                 self.check(follower, sequence, &message)?;
@@ -291,7 +291,7 @@ impl Log {
         };
         // It may be there all the same.
         let next = self.client.next(last.sequence);
-        self.note(&next);
+        self.record_outcome(&next);
         match next {
             Ok(Some((sequence, bytes))) => {
                 let is_mine = bytes == message;
@@ -387,9 +387,9 @@ impl Log {
     ///
     /// # Errors
     /// If the system gives no thread.
-    pub(super) fn keep(self: &Arc<Self>) -> std::io::Result<()> {
+    pub(super) fn start_renewals(self: &Arc<Self>) -> std::io::Result<()> {
         let log = Arc::downgrade(self);
-        let keep = move || {
+        let renew = move || {
             while let Some(log) = log.upgrade().filter(|log| !log.is_stopped()) {
                 if let Err(error) = log.renew() {
                     let mut failure = lock(&log.failure);
@@ -400,7 +400,7 @@ impl Log {
                 sleep(RENEWAL / 4);
             }
         };
-        Builder::new().name("lull-log-lease".to_owned()).spawn(keep).map(drop)
+        Builder::new().name("lull-log-lease".to_owned()).spawn(renew).map(drop)
     }
 
     /// Calls `tell` when the log cannot be used any more; at once, if that is so already.
@@ -508,7 +508,7 @@ fn unwritable(error: WireError) -> Failed {
     Failed::Fatal(unwritable_error(error))
 }
 
-impl Upstream<Append<Body>> for Log {
+impl Upstream<Append<Body>> for SharedLog {
     fn append(&self, jobs: &[Job<Append<Body>>]) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(batch) = encode_jobs(jobs).map_err(unwritable_error)? else { return Ok(None) };
         let mut follower = self.follower();

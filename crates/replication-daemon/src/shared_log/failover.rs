@@ -10,17 +10,17 @@ use lull_replication::types::{Digest, Incarnation};
 use lull_replication::wire::WireError;
 
 use super::client::Failure;
-use super::fence::{Failed, Log};
 use super::follower::{Cursor, Follower, Read};
 use super::message::{Kind, Message};
 use super::record::random;
 use super::records::{Batch, decode};
-use super::{LogEvent, lease};
+use super::writer::{Failed, SharedLog};
+use super::{LogEvent, writer_lease};
 use crate::identity::{self, IdentityError, OriginIdentity};
 use crate::store::{OriginState, Settings, Store, StoreError};
 
-/// The pause between two looks of a standby.
-const LOOK: Duration = Duration::from_millis(200);
+/// The pause between two checks of a standby.
+const STANDBY_PAUSE: Duration = Duration::from_millis(200);
 /// The pause after a failure of the servers.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -30,7 +30,7 @@ const REJECTED: Duration = Duration::from_secs(3);
 /// An opening of the store in a folder, with its log.
 #[derive(Debug)]
 pub(crate) struct Opening<'a> {
-    pub(crate) log: &'a Arc<Log>,
+    pub(crate) log: &'a Arc<SharedLog>,
     pub(crate) folder: &'a FilePath,
     pub(crate) settings: Settings,
     pub(crate) key: [u8; 32],
@@ -71,15 +71,15 @@ impl Opening<'_> {
         self.find_stream(known)?;
         self.log.show(&follower);
         self.catch_up(&mut store, &mut follower, purpose)?;
-        let life = self.begin(&mut store, &mut follower, purpose, least)?;
+        let life = self.become_writer_when_allowed(&mut store, &mut follower, purpose, least)?;
         if !follower.has_state {
             self.write_state(&mut store, &mut follower)?;
         }
         *self.log.follower() = follower;
         // The rest of the start may take longer than the lease.
-        let kept = self.log.keep();
+        let kept = self.log.start_renewals();
         kept.map_err(|error| StoreError::Log(format!("the system gives no thread: {error}")))?;
-        self.log.tell(LogEvent::Writing(self.log.address.to_string()));
+        self.log.report_event(LogEvent::Writing(self.log.address.to_string()));
         Ok(life)
     }
 
@@ -134,7 +134,7 @@ impl Opening<'_> {
                 Err(Failed::Fatal(error)) if known.sequence > 0 => return Err(error),
                 Err(Failed::Fatal(_)) => {
                     let made = self.log.client.create();
-                    self.log.note(&made);
+                    self.log.record_outcome(&made);
                     if made.is_err() {
                         self.pause(PAUSE)?;
                     }
@@ -151,7 +151,7 @@ impl Opening<'_> {
         }
         loop {
             let next = self.log.client.next(known.sequence - 1);
-            self.log.note(&next);
+            self.log.record_outcome(&next);
             match next {
                 Ok(Some((sequence, bytes))) if sequence == known.sequence => {
                     let found = Message::decode(&bytes).ok();
@@ -243,7 +243,7 @@ impl Opening<'_> {
     }
 
     /// Begins to write: at once, if no other origin can be writing; otherwise when it is silent.
-    fn begin(
+    fn become_writer_when_allowed(
         &self,
         store: &mut Store<OriginState>,
         follower: &mut Follower,
@@ -263,7 +263,7 @@ impl Opening<'_> {
                     None => Digest(identity::random().map_err(|error| self.not_received(&error))?),
                 };
                 let life = least.max(Incarnation(follower.life() + 1));
-                if self.try_begin(follower, log, life)? {
+                if self.try_become_writer(follower, log, life)? {
                     if other.is_some() && self.take_over {
                         self.outlast_lease(follower)?;
                     }
@@ -274,29 +274,29 @@ impl Opening<'_> {
                     self.try_append(follower, Kind::Joined(self.log.node.clone()))?;
                 if standby.has_joined {
                     let address = other.clone().unwrap_or_default();
-                    self.log.tell(LogEvent::Standby(address));
+                    self.log.report_event(LogEvent::Standby(address));
                     continue;
                 }
-            } else if let Err(stopped) = self.pause(LOOK) {
+            } else if let Err(stopped) = self.pause(STANDBY_PAUSE) {
                 let _ = self.try_append(follower, Kind::Left);
                 return Err(stopped);
             }
             let has_heard = self.catch_up(store, follower, purpose)?;
-            standby.look(self.log, has_heard);
+            standby.record_message(self.log, has_heard);
         }
     }
 
     /// Waits until the writer before, which may not have seen its end, no longer speaks to replicas.
     fn outlast_lease(&self, follower: &mut Follower) -> Result<(), StoreError> {
         let begun = self.log.now();
-        while !lease::is_over(begun, self.log.now()) {
+        while !writer_lease::is_over(begun, self.log.now()) {
             self.pause(PAUSE)?;
             self.log.append(follower, &Kind::Alive, None)?;
         }
         Ok(())
     }
 
-    fn try_begin(
+    fn try_become_writer(
         &self,
         follower: &mut Follower,
         log: Digest,
@@ -346,7 +346,7 @@ struct Standby {
 }
 
 impl Standby {
-    fn look(&mut self, log: &Log, has_heard: bool) {
+    fn record_message(&mut self, log: &SharedLog, has_heard: bool) {
         // The time after the reading is later than that of each message.
         if has_heard || self.heard.is_none() {
             self.heard = Some(log.now());
@@ -355,11 +355,11 @@ impl Standby {
     }
 
     /// Whether the writer has been silent for so long that its lease has ended.
-    fn is_over(&mut self, log: &Log, writer: Option<&str>) -> bool {
-        let silent = self.heard.is_some_and(|heard| lease::is_over(heard, log.now()));
+    fn is_over(&mut self, log: &SharedLog, writer: Option<&str>) -> bool {
+        let silent = self.heard.is_some_and(|heard| writer_lease::is_over(heard, log.now()));
         if silent && !self.is_known && self.has_joined && !self.has_warned {
             self.has_warned = true;
-            log.tell(LogEvent::Unconfirmed(writer.unwrap_or_default().to_owned()));
+            log.report_event(LogEvent::Unconfirmed(writer.unwrap_or_default().to_owned()));
         }
         silent && self.is_known
     }
