@@ -231,7 +231,7 @@ impl<P> Shelf<P> {
     }
 
     /// Stores a body unless it exists, and refers to it.
-    pub(crate) fn keep(&mut self, payload: Payload<P>) {
+    pub(crate) fn store_referenced(&mut self, payload: Payload<P>) {
         self.change(&payload.digest);
         let digest = payload.digest;
         match self.entries.get_mut(&digest) {

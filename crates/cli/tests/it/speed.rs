@@ -156,7 +156,7 @@ fn threads_stay_on_one_processor_and_are_released() {
         told.recv().unwrap()
     };
     assert_eq!(other(), before);
-    let kept = OneProcessor::keep().unwrap();
+    let kept = OneProcessor::pin().unwrap();
     assert_eq!((allowed(), other()), (last.clone(), last));
     drop(kept);
     assert_eq!((allowed(), other()), (before.clone(), before));

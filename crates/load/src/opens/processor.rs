@@ -19,7 +19,7 @@ impl OneProcessor {
     ///
     /// # Errors
     /// If the system refuses.
-    pub fn keep() -> io::Result<Self> {
+    pub fn pin() -> io::Result<Self> {
         let before = sched_getaffinity(Pid::from_raw(0))?;
         let mut one = CpuSet::new();
         one.set(*processors().last().ok_or(io::ErrorKind::NotFound)?)?;

@@ -135,7 +135,7 @@ impl Events {
     }
 
     /// Below this folder only these exist: the names of others belong to folders that were moved away.
-    pub(super) fn keep(&mut self, folder: &Name, names: &[Name]) {
+    pub(super) fn retain_children(&mut self, folder: &Name, names: &[Name]) {
         let names: BTreeSet<&Name> = names.iter().collect();
         let below = self.numbers.range::<Name, _>((Bound::Excluded(folder), Bound::Unbounded));
         let below = below.map(|(name, _)| name).take_while(|name| name.starts_with(folder));
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(events.read().unwrap(), both("third/within/b"));
         // Moved away, and replaced by another one.
         fs::rename(path("third/within"), folder.path().with_extension("away")).unwrap();
-        events.keep(&"third".into(), &["third/b".into()]);
+        events.retain_children(&"third".into(), &["third/b".into()]);
         assert_eq!((events.names.len(), events.numbers.len()), (2, 2));
         fs::remove_dir_all(folder.path().with_extension("away")).unwrap();
         fs::remove_dir_all(path("third")).unwrap();

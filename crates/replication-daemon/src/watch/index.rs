@@ -120,7 +120,7 @@ impl Index {
     }
 
     /// A scan of these names has found files at `found` only.
-    pub(super) fn keep(&mut self, names: &Names, found: &BTreeMap<Path, Content>) {
+    pub(super) fn retain_found(&mut self, names: &Names, found: &BTreeMap<Path, Content>) {
         self.closed.retain(|name| !is_in(names, name));
         for (name, depth) in names {
             let is_looked = |path: &&Path| *depth == Depth::Whole || name_of(path) == *name;

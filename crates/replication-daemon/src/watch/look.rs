@@ -44,7 +44,7 @@ impl Look<'_> {
                 self.one(name, *depth, &mut rest, &mut seen)?;
             }
         }
-        self.index.keep(names, &seen.files);
+        self.index.retain_found(names, &seen.files);
         Ok(seen)
     }
 
@@ -148,7 +148,7 @@ impl Look<'_> {
             act(&self.root.join(name));
         }
         let names = self.names(name)?;
-        self.events.keep(name, &names);
+        self.events.retain_children(name, &names);
         Ok(names)
     }
 

@@ -110,7 +110,7 @@ impl<P: Clone> Origin<P> {
             }
             Put::Body(payload, _) => {
                 let digest = payload.digest;
-                self.bodies.shelf.keep(payload);
+                self.bodies.shelf.store_referenced(payload);
                 Some(digest)
             }
         };

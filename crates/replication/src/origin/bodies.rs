@@ -14,7 +14,7 @@ impl<P: Clone> Origin<P> {
     /// kept until [`release_hold`](Origin::release_hold), or a crash.
     pub fn handle_hold(&mut self, id: HoldId, payload: Payload<P>) {
         let digest = payload.digest;
-        self.bodies.shelf.keep(payload);
+        self.bodies.shelf.store_referenced(payload);
         self.bodies.holds.all.insert(id, digest);
         if self.bodies.shelf.is_stored(&digest) {
             self.events.push_back(Event::Held { id, outcome: Ok(()) });

@@ -58,7 +58,7 @@ mod tests {
         let digest = Digest::of(b"body");
         let mut bodies = Bodies::new(Shelf::<()>::new([]));
         for id in [1, 2] {
-            bodies.shelf.keep(Payload { digest, size: Bytes(4), bytes: () });
+            bodies.shelf.store_referenced(Payload { digest, size: Bytes(4), bytes: () });
             bodies.holds.all.insert(HoldId(id), digest);
             bodies.holds.coming.entry(digest).or_default().push(HoldId(id));
         }

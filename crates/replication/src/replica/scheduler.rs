@@ -196,7 +196,7 @@ impl<P: Clone> Replica<P> {
             self.missing.accept(&path, version.sequence);
             let before = self.bodies.early.insert(path.clone(), version);
             if before != Some(content.digest) {
-                self.bodies.shelf.keep(payload);
+                self.bodies.shelf.store_referenced(payload);
                 if version.sequence <= committed && self.bodies.shelf.is_stored(&content.digest) {
                     self.bodies.early.is_late((version.sequence, path.clone()));
                 }

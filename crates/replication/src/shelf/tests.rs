@@ -14,8 +14,8 @@ fn drained(shelf: &mut Shelf<()>) -> Vec<BodyEffect<()>> {
 fn body_is_stored_once_and_dropped_with_its_last_reference() {
     let mut shelf = Shelf::new([]);
     let digest = payload(1).digest;
-    shelf.keep(payload(1));
-    shelf.keep(payload(1));
+    shelf.store_referenced(payload(1));
+    shelf.store_referenced(payload(1));
     assert_eq!(drained(&mut shelf), [BodyEffect::Store(payload(1))]);
     assert!(!shelf.is_stored(&digest));
     shelf.handle_stored(&digest, Ok(()));
@@ -35,7 +35,7 @@ fn body_requested_during_its_deletion_is_stored_afterwards() {
     shelf.collect();
     assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
     assert!(!shelf.expect(digest, Bytes(10)), "it would be deleted with the old one");
-    shelf.keep(payload(1));
+    shelf.store_referenced(payload(1));
     assert_eq!(drained(&mut shelf), [], "both at once may end without the body");
     shelf.handle_dropped(&digest);
     assert_eq!(drained(&mut shelf), [BodyEffect::Store(payload(1))]);
@@ -48,13 +48,13 @@ fn body_requested_during_its_deletion_is_stored_afterwards() {
 fn unreferenced_body_is_dropped_once_stored() {
     let mut shelf = Shelf::new([]);
     let digest = payload(1).digest;
-    shelf.keep(payload(1));
+    shelf.store_referenced(payload(1));
     shelf.release(&digest);
     drained(&mut shelf);
     shelf.handle_stored(&digest, Ok(()));
     assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)]);
     assert_eq!((shelf.bytes(), shelf.kept()), (Bytes(10), Bytes(0)));
-    shelf.keep(payload(1));
+    shelf.store_referenced(payload(1));
     assert_eq!(shelf.kept(), Bytes(10));
     shelf.release(&digest);
     shelf.handle_dropped(&digest);
@@ -65,7 +65,7 @@ fn unreferenced_body_is_dropped_once_stored() {
 fn body_is_absent_if_the_disk_is_full() {
     let mut shelf = Shelf::new([]);
     let digest = payload(1).digest;
-    shelf.keep(payload(1));
+    shelf.store_referenced(payload(1));
     shelf.handle_stored(&digest, Err(DiskFull));
     assert!(!shelf.is_stored(&digest));
     assert_eq!(shelf.bytes(), Bytes(0));
@@ -81,14 +81,14 @@ fn restored_body_is_kept_for_all_references() {
     shelf.need(&Digest([2; 32]), Bytes(10));
     assert!(!shelf.is_stored(&digest));
     assert_eq!(shelf.bytes(), Bytes(0));
-    shelf.keep(payload(1));
-    shelf.keep(payload(2));
+    shelf.store_referenced(payload(1));
+    shelf.store_referenced(payload(2));
     let stored = [BodyEffect::Store(payload(1)), BodyEffect::Store(payload(2))];
     assert_eq!(drained(&mut shelf), stored);
     assert!(!shelf.handle_stored(&digest, Err(DiskFull)));
     shelf.release(&digest);
     assert!(!shelf.is_stored(&digest));
-    shelf.keep(payload(1));
+    shelf.store_referenced(payload(1));
     assert!(shelf.handle_stored(&digest, Ok(())));
     assert_eq!(shelf.bytes(), Bytes(20));
     drained(&mut shelf);
@@ -114,12 +114,12 @@ fn pinned_body_stays_and_a_lost_one_ignores_old_pins() {
     assert_eq!(shelf.pin(&digest), None, "it goes");
     shelf.handle_dropped(&digest);
     // Another reader finds that it is corrupt, and it is stored again.
-    shelf.keep(payload(1));
+    shelf.store_referenced(payload(1));
     shelf.handle_stored(&digest, Ok(()));
     let before = shelf.pin(&digest).expect("it is there");
     shelf.lose(&digest);
     assert!(!shelf.is_pinned(&digest));
-    shelf.keep(payload(1));
+    shelf.store_referenced(payload(1));
     drained(&mut shelf);
     shelf.handle_stored(&digest, Ok(()));
     shelf.unpin(before);
@@ -153,7 +153,7 @@ fn corrupt_body_is_dropped_and_may_be_stored_again() {
     assert_eq!((shelf.is_stored(&digest), shelf.kept()), (false, Bytes(0)));
     shelf.discard(&digest);
     assert_eq!(drained(&mut shelf), [BodyEffect::Drop(digest)], "once");
-    shelf.keep(payload(1));
+    shelf.store_referenced(payload(1));
     assert_eq!(drained(&mut shelf), [], "what is there has to go first");
     shelf.handle_dropped(&digest);
     assert_eq!(drained(&mut shelf), [BodyEffect::Store(payload(1))]);

@@ -98,8 +98,8 @@ impl History {
     }
 }
 
-/// Keeps the history, until it is dropped.
-pub(super) async fn keep(
+/// Records the history, until this is dropped.
+pub(super) async fn record(
     history: &History,
     rules: &SiteRules,
     counts: &Counts,

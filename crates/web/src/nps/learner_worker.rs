@@ -75,7 +75,7 @@ impl Worker {
     /// Answers until the end. Saves at the beginning, since the model may have learned from logs, then every
     /// minute, and at the end.
     fn run(mut self, shared: &Arc<Shared>) {
-        self.keep(shared, false);
+        self.save(shared, false);
         let mut next = Instant::now() + SAVE_INTERVAL;
         loop {
             match self.inbox.receive(next.saturating_duration_since(Instant::now())) {
@@ -110,20 +110,20 @@ impl Worker {
             if Instant::now() >= next {
                 next = Instant::now() + SAVE_INTERVAL;
                 self.model.forget(timestamp(wall()));
-                self.keep(shared, false);
+                self.save(shared, false);
             }
         }
-        self.keep(shared, true);
+        self.save(shared, true);
     }
 
-    fn keep(&mut self, shared: &Arc<Shared>, is_end: bool) {
+    fn save(&mut self, shared: &Arc<Shared>, is_end: bool) {
         let written = || {
             let mut bytes = Vec::new();
             // Memory takes everything.
             let _ = self.model.write(&mut bytes);
             bytes
         };
-        self.saved.keep_or_end(is_end, self.changes, written, shared.notices.reporter());
+        self.saved.save_or_end(is_end, self.changes, written, shared.notices.reporter());
     }
 
     /// Adds what another proxy has learned. A delta of a later version is not used.

@@ -241,12 +241,12 @@ async fn background_tasks(shared: &Shared, fetcher: Fetcher) {
     let learner = &knowledge.learner;
     let around = MonitorContext { rules, learner, counts, notices };
     tokio::select! {
-        () = robots::keep(rules, &upstream.robots_again, notices, fetcher.clone()) => {}
+        () = robots::refresh(rules, &upstream.robots_again, notices, fetcher.clone()) => {}
         () = monitor::run(&upstream.monitor, around, fetcher.clone()) => {}
         () = upstream.keep_time() => {}
         () = kill_switch::watch(rules.settings.off_file.as_ref(), |is_off| rules.set_off(is_off)) => {}
         () = saved.save_every_minute(rules, &upstream.monitor, notices) => {}
-        () = history::keep(history, rules, counts, upstream) => {}
+        () = history::record(history, rules, counts, upstream) => {}
         () = share_link::run(shared) => {}
     }
 }

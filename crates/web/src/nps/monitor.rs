@@ -315,8 +315,8 @@ impl Monitor {
     }
 
     /// The learned times of the server, to be given to [`Monitor::take_times`] of another process.
-    pub(super) fn keep_times(&self) -> Vec<u8> {
-        self.state().usual.keep()
+    pub(super) fn encode_times(&self) -> Vec<u8> {
+        self.state().usual.encode()
     }
 
     /// Continues with times learned before; an invalid input changes nothing.

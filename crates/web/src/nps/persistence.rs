@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::proxy::Event;
 
 /// Saves data across restarts: a model, as [`Model::write`](lull_speculate::model::Model::write) writes it;
-/// bars, as [`Policy::keep_bars`](crate::policy::Policy::keep_bars) returns them; or the server's times,
+/// bars, as [`Policy::encode_bars`](crate::policy::Policy::encode_bars) returns them; or the server's times,
 /// which begin with [`KEPT_TIMES`](super::KEPT_TIMES). After a failure the earlier data must still exist, and
 /// the error describes the problem and its file in one line. It is called on a separate thread.
 pub type Save = Box<dyn FnMut(&[u8]) -> io::Result<()> + Send>;
@@ -60,7 +60,7 @@ impl Persistence {
     /// Saves the changes since the last time, unless the disk is still busy with that: then they are saved
     /// next time. A failure is retried next time, with or without more changes, and `tell` gets it once until
     /// it works.
-    fn keep(
+    fn save(
         &mut self,
         changes: u64,
         what: impl FnOnce() -> Vec<u8>,
@@ -88,8 +88,8 @@ impl Persistence {
         tell: impl Fn(&Event) + Clone + Send + 'static,
     ) {
         let begun = Instant::now();
-        let is_through = |keeping: &Persistence| {
-            while keeping.disk.as_ref().is_some_and(Disk::is_busy) {
+        let is_through = |persistence: &Persistence| {
+            while persistence.disk.as_ref().is_some_and(Disk::is_busy) {
                 if begun.elapsed() > SHUTDOWN_TIMEOUT {
                     return false;
                 }
@@ -98,7 +98,7 @@ impl Persistence {
             true
         };
         let is_kept = is_through(self) && {
-            self.keep(changes, what, tell.clone());
+            self.save(changes, what, tell.clone());
             is_through(self)
         };
         if !is_kept {
@@ -110,7 +110,7 @@ impl Persistence {
     }
 
     /// Saves changes; at the end it waits for that.
-    pub(super) fn keep_or_end(
+    pub(super) fn save_or_end(
         &mut self,
         is_end: bool,
         changes: u64,
@@ -120,7 +120,7 @@ impl Persistence {
         if is_end {
             self.end(changes, what, tell);
         } else {
-            self.keep(changes, what, tell);
+            self.save(changes, what, tell);
         }
     }
 }
@@ -167,9 +167,9 @@ mod tests {
     use super::*;
 
     /// Waits until the disk has it.
-    fn through(keeping: &Persistence) {
+    fn through(persistence: &Persistence) {
         let begun = Instant::now();
-        while keeping.disk.as_ref().is_some_and(Disk::is_busy) {
+        while persistence.disk.as_ref().is_some_and(Disk::is_busy) {
             assert!(begun.elapsed() < Duration::from_secs(120));
             thread::sleep(Duration::from_millis(1));
         }
@@ -180,7 +180,7 @@ mod tests {
         // The saved data, the number of attempts, and whether the disk is full.
         let disk: Arc<Mutex<(Vec<u8>, u32, bool)>> = Arc::default();
         let there = Arc::clone(&disk);
-        let mut keeping = Persistence::new(Some(Box::new(move |what| {
+        let mut persistence = Persistence::new(Some(Box::new(move |what| {
             let (kept, tried, is_full) = &mut *there.lock().unwrap();
             *tried += 1;
             if *is_full {
@@ -205,8 +205,8 @@ mod tests {
             disk.lock().unwrap().2 = fills;
             let tells = tells.clone();
             let tell = move |event: &Event| tells.send(event.clone()).unwrap();
-            keeping.keep(change.into(), || vec![change], tell);
-            through(&keeping);
+            persistence.save(change.into(), || vec![change], tell);
+            through(&persistence);
             let of_disk = disk.lock().unwrap();
             let last = of_disk.0.last().copied().unwrap_or(0);
             let events: Vec<Event> = told.try_iter().collect();
@@ -225,29 +225,29 @@ mod tests {
         let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
         let (goes_on, waits) = channel::<()>();
         let there = Arc::clone(&kept);
-        let mut keeping = Persistence::new(Some(Box::new(move |what| {
+        let mut persistence = Persistence::new(Some(Box::new(move |what| {
             waits.recv().unwrap();
             there.lock().unwrap().extend(what);
             Ok(())
         })));
         let none = |_: &Event| panic!("nothing is to be told");
-        keeping.keep(1, || vec![1], none);
+        persistence.save(1, || vec![1], none);
         for change in 2..5 {
-            keeping.keep(change, || unreachable!("the disk is busy"), none);
+            persistence.save(change, || unreachable!("the disk is busy"), none);
         }
         assert!(kept.lock().unwrap().is_empty());
         for _ in 0..2 {
             goes_on.send(()).unwrap();
         }
-        keeping.end(5, || vec![5], none);
+        persistence.end(5, || vec![5], none);
         assert_eq!(*kept.lock().unwrap(), [1, 5]);
         // It was the last one.
-        keeping.keep(6, || unreachable!(), none);
+        persistence.save(6, || unreachable!(), none);
     }
 
     #[test]
     fn unchanged_state_is_not_written_at_the_end() {
-        let mut keeping = Persistence::new(Some(Box::new(|_| panic!("nothing has changed"))));
-        keeping.end(0, || unreachable!(), |_: &Event| panic!("nothing is to be told"));
+        let mut persistence = Persistence::new(Some(Box::new(|_| panic!("nothing has changed"))));
+        persistence.end(0, || unreachable!(), |_: &Event| panic!("nothing is to be told"));
     }
 }

@@ -56,7 +56,7 @@ impl BodyObserver for PrefetchGuard {
         if !rules.is_active() {
             return Err(Enough::Off.into());
         }
-        Ok(rules.policy().still(&self.admitted, rules.now())?)
+        Ok(rules.policy().check_in_flight(&self.admitted, rules.now())?)
     }
 
     fn data(&mut self, data: &[u8]) -> Result<(), BoxError> {

@@ -264,7 +264,7 @@ impl Exchange for PrefetchExchange {
             Ok(_) => Ok(None),
             Err(_) => script_insertion::inspect(&head.headers),
         };
-        let kept = shared.rules.policy().keep(admitted, head, shared.rules.now(), wall());
+        let kept = shared.rules.policy().admit_reply(admitted, head, shared.rules.now(), wall());
         if let Err(why) = &kept {
             shared.not_cacheable(*requester, &request.uri, head.status, &why.to_string());
             if is_lost(why) {

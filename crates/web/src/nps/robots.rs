@@ -43,7 +43,7 @@ enum Unknown {
 
 /// Requests robots.txt now, and repeatedly. While it cannot be read nothing is fetched ahead (RFC 9309
 /// §2.3.1.4).
-pub(super) async fn keep(
+pub(super) async fn refresh(
     rules: &SiteRules,
     again_at_once: &Notify,
     notices: &Notices,

@@ -35,11 +35,11 @@ impl SavedState {
     ) {
         // Changes made meanwhile are saved now, and again the next time.
         let changes = rules.policy().bar_changes();
-        let bars = || rules.policy().keep_bars(rules.now(), wall());
-        lock(&self.bars).keep_or_end(is_end, changes, bars, notices.reporter());
+        let bars = || rules.policy().encode_bars(rules.now(), wall());
+        lock(&self.bars).save_or_end(is_end, changes, bars, notices.reporter());
         let changes = monitor.time_changes();
-        let times = || monitor.keep_times();
-        lock(&self.times).keep_or_end(is_end, changes, times, notices.reporter());
+        let times = || monitor.encode_times();
+        lock(&self.times).save_or_end(is_end, changes, times, notices.reporter());
     }
 
     /// Saves every minute from the start on: the model may take longer to read.

@@ -191,17 +191,17 @@ impl Bars {
 
     /// Bars `target` for a day, for an offence that does not depend on the client.
     pub fn bar(&mut self, target: &Target, offence: Offence, now: Timestamp) {
-        self.note(target, offence, None, now);
+        self.add(target, offence, None, now);
     }
 
     /// Bars `target` for what `client` has met: for a day, if that cannot be the client's own, or two clients
     /// have met it within a day.
     pub fn met(&mut self, target: &Target, offence: Offence, client: Client, now: Timestamp) {
         let only = Some(client).filter(|_| offence.may_be_of_the_client());
-        self.note(target, offence, only, now);
+        self.add(target, offence, only, now);
     }
 
-    fn note(&mut self, target: &Target, offence: Offence, only: Option<Client>, now: Timestamp) {
+    fn add(&mut self, target: &Target, offence: Offence, only: Option<Client>, now: Timestamp) {
         let hash = self.hash(target);
         self.set(hash, offence, only, now + BARRED_FOR, now);
         let (Some(unsent), Some(barred)) = (&mut self.unsent, self.barred.get_mut(&hash)) else {
@@ -299,7 +299,7 @@ const KEY: usize = 16;
 const ENTRY: usize = 8 + 8 + 1;
 
 impl Bars {
-    pub(super) fn keep(&self, now: Timestamp, wall: SystemTime, kept: &mut Vec<u8>) {
+    pub(super) fn encode(&self, now: Timestamp, wall: SystemTime, kept: &mut Vec<u8>) {
         kept.extend(self.key);
         let is_kept = |barred: &Barred| barred.only.is_none() && barred.is_at(now);
         let barred: Vec<_> = self.barred.iter().filter(|(_, barred)| is_kept(barred)).collect();
@@ -315,7 +315,7 @@ impl Bars {
     }
 
     /// Takes a list out of `kept`; `None` if it is malformed.
-    pub(super) fn taken(kept: &mut &[u8], now: Timestamp, wall: SystemTime) -> Option<Self> {
+    pub(super) fn decode(kept: &mut &[u8], now: Timestamp, wall: SystemTime) -> Option<Self> {
         let (key, rest) = kept.split_first_chunk::<KEY>()?;
         let (count, rest) = rest.split_first_chunk::<8>()?;
         let count = usize::try_from(u64::from_le_bytes(*count)).ok()?;
@@ -424,7 +424,7 @@ mod tests {
         let (mut policy, mut after) = (Policy::default(), Policy::default());
         policy.bars.met(&target("/a"), Offence::Refused, Client(1), Timestamp::ZERO);
         policy.bars.met(&target("/b"), Offence::Gone, Client(1), Timestamp::ZERO);
-        assert!(after.take_bars(&policy.keep_bars(Timestamp::ZERO, wall), Timestamp::ZERO, wall));
+        assert!(after.take_bars(&policy.encode_bars(Timestamp::ZERO, wall), Timestamp::ZERO, wall));
         let found = |path| after.bars.check(&target(path), Timestamp::ZERO);
         assert_eq!((found("/a"), found("/b")), (None, Some(Offence::Gone)));
     }
@@ -452,7 +452,7 @@ mod tests {
         before.bars.bar(&target("/over"), Offence::Gone, start);
         before.bars.bar(&target("/a?b"), Offence::Redirect, start + 20 * HOUR);
         assert_eq!(before.bar_changes(), 2);
-        let kept = before.keep_bars(start + 21 * HOUR, wall + 21 * HOUR);
+        let kept = before.encode_bars(start + 21 * HOUR, wall + 21 * HOUR);
 
         // Another clock, four hours later.
         let mut after = Policy::default();
@@ -475,7 +475,7 @@ mod tests {
         let mut policy = Policy::default();
         policy.bars.bar(&target("/a"), Offence::Redirect, Timestamp::ZERO);
         let wall = SystemTime::UNIX_EPOCH + 500_000 * HOUR;
-        let kept = policy.keep_bars(Timestamp::ZERO, wall);
+        let kept = policy.encode_bars(Timestamp::ZERO, wall);
         let flood = [Policy::KEPT_BARS, &[0; KEY], &[0xff; 8]].concat();
         let more = [&kept[..], b"x"].concat();
         let unknown = {

@@ -15,7 +15,7 @@
 //! | [`Policy::lead`], [`Policy::admit_by_rules`], [`upstream_request`] | a request [`is_by_rules`] |
 //! | [`Policy::admit_for_worker`], [`upstream_request`] | a service worker asks, on its own port |
 //! | [`Policy::show`] | a navigation says which copies the service worker has: [`take_names`] |
-//! | [`Policy::keep`] | the reply to that has arrived |
+//! | [`Policy::admit_reply`] | the reply to that has arrived |
 //! | [`Policy::observe`] | any reply has arrived |
 //! | [`Policy::bar`] | the rewriter found an opt-out in a page, or [`SideEffects`] an action |
 //! | [`CookieEvidence`], [`SideEffects`] | the body of a page has passed |
@@ -332,7 +332,7 @@ impl Policy {
     ///
     /// # Errors
     /// If not.
-    pub fn still(&self, admitted: &Admitted, now: Timestamp) -> Result<(), Refusal> {
+    pub fn check_in_flight(&self, admitted: &Admitted, now: Timestamp) -> Result<(), Refusal> {
         match self.bars.check(&admitted.target, now) {
             Some(offence) => Err(Refusal::Barred(offence)),
             None => Ok(()),
@@ -344,14 +344,14 @@ impl Policy {
     ///
     /// # Errors
     /// If it must not be kept. Then the client gets [`refused`] instead.
-    pub fn keep(
+    pub fn admit_reply(
         &mut self,
         admitted: &Admitted,
         head: &mut response::Parts,
         now: Timestamp,
         wall: SystemTime,
     ) -> Result<Duration, Refusal> {
-        self.still(admitted, now)?;
+        self.check_in_flight(admitted, now)?;
         if authentication::asks_for_credentials(&head.headers) {
             self.protected.note(&admitted.target, now);
         }

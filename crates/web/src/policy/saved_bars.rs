@@ -13,11 +13,11 @@ impl Policy {
 
     /// The present bars, to be given to [`Policy::take_bars`] of another process. They name no URL: their
     /// holder can only check whether a given one is barred.
-    pub fn keep_bars(&self, now: Timestamp, wall: SystemTime) -> Vec<u8> {
+    pub fn encode_bars(&self, now: Timestamp, wall: SystemTime) -> Vec<u8> {
         let mut kept = Self::KEPT_BARS.to_vec();
-        self.bars.keep(now, wall, &mut kept);
+        self.bars.encode(now, wall, &mut kept);
         // Older versions read a second list.
-        Bars::default().keep(now, wall, &mut kept);
+        Bars::default().encode(now, wall, &mut kept);
         kept
     }
 
@@ -25,7 +25,7 @@ impl Policy {
     /// are malformed.
     pub fn take_bars(&mut self, kept: &[u8], now: Timestamp, wall: SystemTime) -> bool {
         let Some(mut kept) = kept.strip_prefix(Self::KEPT_BARS) else { return false };
-        let taken = Bars::taken(&mut kept, now, wall).zip(Bars::taken(&mut kept, now, wall));
+        let taken = Bars::decode(&mut kept, now, wall).zip(Bars::decode(&mut kept, now, wall));
         let Some((bars, _)) = taken.filter(|_| kept.is_empty()) else { return false };
         self.bars.continue_with(bars);
         true

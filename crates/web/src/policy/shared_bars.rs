@@ -94,7 +94,7 @@ mod tests {
         let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         let mut before = proxy(1);
         before.bar("/account", Offence::NotPublic, at(100));
-        let saved = before.keep_bars(at(100), wall);
+        let saved = before.encode_bars(at(100), wall);
         for (key, is_kept) in [(1, true), (2, false)] {
             let mut again = proxy(key);
             assert!(again.take_bars(&saved, at(0), wall));

@@ -186,7 +186,7 @@ fn copies_made_by_rules_always_vary_on_cookies() {
     for vary in [None, Some(("vary", "Cookie"))] {
         let fields: Vec<_> = [("cache-control", "max-age=1000")].into_iter().chain(vary).collect();
         let mut head = answered(200, &fields);
-        let kept = policy.keep(&admitted, &mut head, at(0), wall()).unwrap();
+        let kept = policy.admit_reply(&admitted, &mut head, at(0), wall()).unwrap();
         assert_eq!((kept, &head.headers[VARY]), (MAX_TTL, &HeaderValue::from_static("Cookie")));
     }
 }
@@ -224,9 +224,9 @@ fn new_bar_ends_a_prefetch_in_flight() {
         let mut policy = policy();
         let under_way = Admitted { safeguard, ..admitted() };
         policy.bar("/b", Offence::OptOut, at(1));
-        assert!(policy.still(&under_way, at(1)).is_ok());
+        assert!(policy.check_in_flight(&under_way, at(1)).is_ok());
         policy.bar("/a", Offence::OptOut, at(1));
-        let found = policy.still(&under_way, at(2));
+        let found = policy.check_in_flight(&under_way, at(2));
         assert_eq!(found, Err(Refusal::Barred(Offence::OptOut)), "{safeguard:?}");
     }
 }
@@ -332,7 +332,7 @@ fn only_public_replies_are_kept() {
     ] {
         let mut policy = policy();
         let mut head = answered(code, fields);
-        let found = policy.keep(&admitted(), &mut head, at(0), wall());
+        let found = policy.admit_reply(&admitted(), &mut head, at(0), wall());
         assert_eq!(found, Err(Refusal::NotCacheable(expected.clone())), "{code} {fields:?}");
         // Trouble of the server is temporary, and so is the age of a copy in front of it; the rest is a
         // property of the URL.
@@ -355,7 +355,7 @@ fn every_copy_varies_on_cookies() {
     ] {
         let fields: Vec<_> = vary.iter().map(|value| ("vary", *value)).collect();
         let mut head = answered(200, &fields);
-        policy().keep(&admitted(), &mut head, at(0), wall()).unwrap();
+        policy().admit_reply(&admitted(), &mut head, at(0), wall()).unwrap();
         let lines: Vec<_> = head.headers.get_all(VARY).iter().collect();
         assert_eq!(lines, [expected], "{vary:?}");
     }
@@ -376,7 +376,7 @@ fn proxy_sets_the_caching_fields_of_a_copy() {
                 ("content-type", "text/html; charset=utf-8"),
             ],
         );
-        let kept = policy().keep(&admitted(), &mut head, at(0), wall()).unwrap();
+        let kept = policy().admit_reply(&admitted(), &mut head, at(0), wall()).unwrap();
         assert_eq!(kept, Duration::from_secs(ttl));
         assert_eq!(head.headers["cache-control"], format!("private, max-age={ttl}"));
         for gone in ["age", "expires", "pragma", "last-modified"] {
@@ -395,7 +395,7 @@ fn copy_has_the_current_date_and_the_remaining_lifetime() {
     let old = ("date", "Sun, 06 Nov 1994 08:48:07 GMT");
     for (fields, ttl) in [(&[old][..], 60), (&[old, ("cache-control", "max-age=200")], 110)] {
         let mut head = answered(200, fields);
-        let kept = policy().keep(&admitted(), &mut head, at(0), wall());
+        let kept = policy().admit_reply(&admitted(), &mut head, at(0), wall());
         assert_eq!(kept, Ok(Duration::from_secs(ttl)));
         assert_eq!(head.headers["cache-control"], format!("private, max-age={ttl}"));
         assert_eq!(head.headers["date"], "Sun, 06 Nov 1994 08:49:37 GMT");
@@ -405,7 +405,7 @@ fn copy_has_the_current_date_and_the_remaining_lifetime() {
 #[test]
 fn origin_tag_of_a_subresource_stays_in_the_copy_tag() {
     let mut head = answered(200, &[("etag", "\"x\""), ("content-type", "text/css")]);
-    policy().keep(&admitted(), &mut head, at(0), wall()).unwrap();
+    policy().admit_reply(&admitted(), &mut head, at(0), wall()).unwrap();
     let tag = head.headers["etag"].to_str().unwrap();
     assert!(tag.starts_with("\"lull-") && tag.ends_with("-x\""), "{tag}");
 }
@@ -467,7 +467,7 @@ proptest! {
     ) {
         let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let mut head = answered(200, &fields);
-        if let Ok(ttl) = policy().keep(&admitted(), &mut head, at(0), wall()) {
+        if let Ok(ttl) = policy().admit_reply(&admitted(), &mut head, at(0), wall()) {
             let control = format!("private, max-age={}", ttl.as_secs());
             prop_assert_eq!(head.headers.get_all("cache-control").iter().count(), 1);
             prop_assert_eq!(&head.headers["cache-control"], &control);

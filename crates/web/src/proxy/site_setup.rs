@@ -112,7 +112,7 @@ impl SiteSetup {
                 let issued = move || reload_certificates(&certificates, &tells);
                 let (challenges, listener) = (Arc::clone(&self.challenges), self.listener.clone());
                 let config = site.config.clone();
-                tasks.push(Box::pin(acme::keep(
+                tasks.push(Box::pin(acme::renew_certificates(
                     acme.clone(),
                     config,
                     challenges,

@@ -277,12 +277,12 @@ impl Disk {
             }
         }
         self.journal = rest.into_iter().rev().collect();
-        needed.into_iter().rev().for_each(|change| self.keep(change));
+        needed.into_iter().rev().for_each(|change| self.make_durable(change));
     }
 
     fn sync_all(&mut self) {
         for change in core::mem::take(&mut self.journal) {
-            self.keep(change);
+            self.make_durable(change);
         }
         for node in self.nodes.values_mut() {
             if let Content::File(file) = &mut node.content {
@@ -291,7 +291,7 @@ impl Disk {
         }
     }
 
-    fn keep(&mut self, change: NameChange) {
+    fn make_durable(&mut self, change: NameChange) {
         let mut synced = |folder: u64, name: OsString, node: Option<u64>| {
             let content = self.nodes.get_mut(&folder).map(|node| &mut node.content);
             if let Some(Content::Folder(folder)) = content {
@@ -319,7 +319,7 @@ impl Disk {
         if let Some(random) = &mut tearing {
             let kept = random.below(journal.len() as u64 + 1) as usize;
             torn = kept > 0;
-            journal.into_iter().take(kept).for_each(|change| self.keep(change));
+            journal.into_iter().take(kept).for_each(|change| self.make_durable(change));
         }
         for node in self.nodes.values_mut() {
             match &mut node.content {

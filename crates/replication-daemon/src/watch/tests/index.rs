@@ -99,7 +99,7 @@ fn all_names_of_a_file_are_found_by_its_inode() {
     let all = [(Name::new(), Depth::Whole)].into();
     assert_eq!(folder.index.others(&read("a"), &all), Names::new(), "they were looked at");
     // Removed names are dropped.
-    folder.index.keep(&looked("b"), &BTreeMap::new());
+    folder.index.retain_found(&looked("b"), &BTreeMap::new());
     let others = folder.index.others(&read("a"), &looked("a"));
     assert_eq!(names(Some(others)), ["d (mode)"]);
 }

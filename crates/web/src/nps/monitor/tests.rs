@@ -182,7 +182,7 @@ fn log_rotation_raises_no_threshold() {
 fn thresholds_survive_a_restart() {
     let (monitor, now) = known(&["/a"], 10 * MS);
     assert_eq!(monitor.time_changes(), 1);
-    let kept = monitor.keep_times();
+    let kept = monitor.encode_times();
     let after = Monitor::new(MonitorSettings::default());
     after.take_times(&kept);
     after.begin(names(&["/a", "/b"]), Timestamp::ZERO);
@@ -191,7 +191,7 @@ fn thresholds_survive_a_restart() {
     assert_eq!(shown(&after), [one("/a", Some(21)), one("/b", Some(601))]);
     // Until the owner reports a change of the server, which has effect at once.
     monitor.relearn();
-    assert_eq!(monitor.keep_times(), KEPT_TIMES);
+    assert_eq!(monitor.encode_times(), KEPT_TIMES);
     choose(&monitor, &["/a"], now);
     assert_eq!(shown(&monitor), [one("/a", None)]);
 }

@@ -52,7 +52,7 @@ impl Usual {
     }
 
     /// All of it, for another process.
-    pub(super) fn keep(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut kept = KEPT_TIMES.to_vec();
         // A path cannot contain a newline that could be read as another one.
         for (path, threshold) in self.thresholds.iter().filter(|(path, _)| !path.contains('\n')) {
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(before.changes(), 0);
         before.note("/a b", 10 * MS);
         before.note("/c", 20 * MS);
-        let (kept, changes) = (before.keep(), before.changes());
+        let (kept, changes) = (before.encode(), before.changes());
         assert_eq!(kept, b"lull times 1\n10000000 /a b\n20000000 /c\n");
         // Equal values need not be saved.
         before.note("/c", 20 * MS);

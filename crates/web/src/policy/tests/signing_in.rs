@@ -10,7 +10,7 @@ fn copy(policy: &mut Policy, seconds: u64) -> String {
     let asked_at = Admitted { at: at(LATER), ..admitted() };
     let control = format!("max-age={seconds}");
     let mut head = answered(200, &[("cache-control", &control), ("content-type", "text/html")]);
-    policy.keep(&asked_at, &mut head, at(LATER), wall()).unwrap();
+    policy.admit_reply(&asked_at, &mut head, at(LATER), wall()).unwrap();
     head.headers[ETAG].to_str().unwrap().to_owned()
 }
 
@@ -139,7 +139,7 @@ fn password_protected_pages_are_not_prefetched() {
         if by_prefetch {
             let request = asked("GET", &inner, &[("x-lull", "1")]);
             let admitted = policy.admit(&request, CLIENT, at(LATER)).unwrap();
-            assert!(policy.keep(&admitted, &mut head, at(LATER), wall()).is_err());
+            assert!(policy.admit_reply(&admitted, &mut head, at(LATER), wall()).is_err());
         } else {
             let request = asked("GET", &inner, &[]);
             policy.observe(&request, true, false, CLIENT, &mut head, at(LATER));

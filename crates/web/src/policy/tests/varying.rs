@@ -30,7 +30,7 @@ fn vary_on_fields_that_neither_request_sends_is_accepted() {
             &[("x-forwarded-proto", "https"), ("sec-gpc", "1"), ("sec-ch-ua-model", "\"x\"")],
         );
         let mut head = answered(200, &[("vary", vary)]);
-        assert!(policy.keep(&admitted, &mut head, at(0), wall()).is_ok(), "{vary}");
+        assert!(policy.admit_reply(&admitted, &mut head, at(0), wall()).is_ok(), "{vary}");
         assert_eq!(head.headers[VARY], format!("{vary}, Cookie"));
     }
 }
@@ -40,12 +40,14 @@ fn vary_on_a_field_of_this_visitor_bars_no_url() {
     let mut policy = policy();
     let admitted = of_a_request(&policy, &[("x-inertia", "1")]);
     let mut head = answered(200, &[("vary", "Accept-Encoding, X-Inertia")]);
-    let found = policy.keep(&admitted, &mut head, at(0), wall());
+    let found = policy.admit_reply(&admitted, &mut head, at(0), wall());
     assert_eq!(found, Err(Refusal::NotCacheable(NotCacheable::VariesHere("X-Inertia".into()))));
     assert!(policy.may_hint("/a", at(1)).is_ok());
     let admitted = of_a_request(&policy, &[]);
     assert!(
-        policy.keep(&admitted, &mut answered(200, &[("vary", "X-Inertia")]), at(1), wall()).is_ok()
+        policy
+            .admit_reply(&admitted, &mut answered(200, &[("vary", "X-Inertia")]), at(1), wall())
+            .is_ok()
     );
 }
 
@@ -54,7 +56,7 @@ fn page_that_varies_on_cookies_is_kept() {
     for vary in ["Cookie", "Accept-Encoding, cookie"] {
         let mut policy = policy();
         let mut head = answered(200, &[("vary", vary)]);
-        assert!(policy.keep(&admitted(), &mut head, at(0), wall()).is_ok());
+        assert!(policy.admit_reply(&admitted(), &mut head, at(0), wall()).is_ok());
         assert_eq!(head.headers[VARY], vary);
         assert!(policy.may_hint("/a", at(1)).is_ok());
     }

@@ -114,7 +114,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Keeps the certificate of a site up to date, until it is dropped. `issued` is called for each new one.
-pub(crate) async fn keep(
+pub(crate) async fn renew_certificates(
     acme: AcmeConfig,
     site: SiteConfig,
     challenges: Arc<Challenges>,

@@ -236,7 +236,7 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
             let mut policy = shared.policy.lock().unwrap();
             match &admitted {
                 Some(admitted) => {
-                    policy.keep(admitted, &mut head, shared.now(), wall()).map(|_| true)
+                    policy.admit_reply(admitted, &mut head, shared.now(), wall()).map(|_| true)
                 }
                 None => {
                     policy.observe(&request, false, false, CLIENT, &mut head, shared.now());
@@ -274,7 +274,7 @@ fn stall(
 ) -> std::io::Result<()> {
     let path = request.uri.path();
     let (mut head, page) = shared.origin(request);
-    let kept = shared.policy.lock().unwrap().keep(admitted, &mut head, shared.now(), wall());
+    let kept = shared.policy.lock().unwrap().admit_reply(admitted, &mut head, shared.now(), wall());
     if kept.is_err() {
         return write_response(stream, policy::refused(), b"");
     }

@@ -116,7 +116,7 @@ fn compare(program: &Path, folder: &Path, counts: &Counts) -> anyhow::Result<Rep
     let mounted = MountedReplica::start(folder, &files, &replica)?;
     let through = PassThrough::mount(&files, &plain, MountedReplica::threads())?;
     let anywhere = opened(program, &replica, &plain, counts)?;
-    let kept = OneProcessor::keep().context("threads cannot be kept on one processor")?;
+    let kept = OneProcessor::pin().context("threads cannot be kept on one processor")?;
     let one_processor = opened(program, &replica, &plain, counts)?;
     drop(kept);
     drop(through);
