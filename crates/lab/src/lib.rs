@@ -2,9 +2,9 @@
 //! that are computed from records alone.
 //!
 //! ```
-//! use lull_lab::plan::Library;
+//! use lull_lab::plan::PlanSet;
 //!
-//! let plans = Library::built_in().find(&["demo".to_owned()], true)?;
+//! let plans = PlanSet::built_in().find(&["demo".to_owned()], true)?;
 //! assert_eq!(plans[0].summary()["title"], plans[0].title);
 //! # Ok::<(), lull_lab::plan::PlanError>(())
 //! ```

@@ -7,7 +7,7 @@ use lull_emulator::Spread;
 use lull_emulator::traffic::Work;
 use lull_lab::judge::judge;
 use lull_lab::plan::{
-    Capacity, Cell, Check, Expression, Group, Kind, Library, Network, Of, Plan, Plot, PlotKind,
+    Capacity, Cell, Check, Expression, Group, Kind, Network, Of, Plan, PlanSet, Plot, PlotKind,
     Selection,
 };
 use lull_lab::record::{
@@ -365,7 +365,7 @@ fn untold(plan: &Plan) -> Vec<String> {
 #[test]
 fn shipped_plans_have_values_for_all_they_show() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
-    let plans = Library::open(Some(&folder)).unwrap().find(&["*".to_owned()], false).unwrap();
+    let plans = PlanSet::open(Some(&folder)).unwrap().find(&["*".to_owned()], false).unwrap();
     assert!(plans.len() > 50, "{}", plans.len());
     let mut faults = Vec::new();
     for plan in &plans {
@@ -399,7 +399,7 @@ fn check_that_some_cells_cannot_answer_is_found() {
 #[test]
 fn shipped_plans_contain_every_printed_value() {
     let mut held = 0;
-    let shipped = |quick| Library::built_in().find(&["*".to_owned()], quick).unwrap();
+    let shipped = |quick| PlanSet::built_in().find(&["*".to_owned()], quick).unwrap();
     for plan in [false, true].into_iter().flat_map(shipped) {
         // Nothing was measured: all values come from the plan.
         let cell = |cell: Cell| CellRecord {

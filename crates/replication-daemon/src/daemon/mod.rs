@@ -60,7 +60,7 @@ pub(crate) use link::{Incoming, Outgoing};
 
 use crate::identity::{IdentityError, OtherOrigin, RotationError};
 use crate::remedies;
-use crate::store::{Done, Library, State, Store, StoreError, Worker};
+use crate::store::{BodyReader, Done, State, Store, StoreError, Worker};
 
 /// Gives a store its threads, which report results to the daemon. They do not keep it alive.
 fn worker_of<D, S>(
@@ -129,15 +129,15 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 /// Asks for a body. If the machine is out of a resource, it is retried, for at most `patience` if given.
 async fn look<T: Send + 'static>(
-    library: &Library,
+    body_reader: &BodyReader,
     patience: Option<Duration>,
-    ask: impl Fn(&Library) -> Result<T, StoreError> + Clone + Send + 'static,
+    ask: impl Fn(&BodyReader) -> Result<T, StoreError> + Clone + Send + 'static,
 ) -> Result<T, StoreError> {
     const PAUSE: Duration = Duration::from_millis(50);
     let mut left = patience;
     loop {
-        let (library, ask) = (library.clone(), ask.clone());
-        let found = blocking(move || ask(&library)).await;
+        let (body_reader, ask) = (body_reader.clone(), ask.clone());
+        let found = blocking(move || ask(&body_reader)).await;
         match found.unwrap_or(Err(StoreError::Stopped)) {
             Err(error) if error.is_passing() && left.is_none_or(|left| !left.is_zero()) => {
                 left = left.map(|left| left.saturating_sub(PAUSE));

@@ -13,7 +13,7 @@ use lull_replication::wire::{Outline, PIECE};
 use tokio::sync::{Semaphore, watch};
 
 use super::look;
-use crate::store::{Library, StoreError};
+use crate::store::{BodyReader, StoreError};
 
 /// Bytes of outlines that are kept: enough for 64 GiB of bodies.
 const MAX_BYTES: usize = 32 << 20;
@@ -87,12 +87,12 @@ impl Outlines {
     /// If the disk fails, or the machine lacks a resource for longer than `patience`.
     pub(super) async fn of(
         &self,
-        library: &Library,
+        body_reader: &BodyReader,
         content: &Content,
         patience: Option<Duration>,
     ) -> Result<Found, StoreError> {
         let Content { digest, size, .. } = *content;
-        let ask = move |library: &Library| library.outline(&digest, size);
+        let ask = move |body_reader: &BodyReader| body_reader.outline(&digest, size);
         let mut coming = {
             let mut kept = self.0.kept();
             if let Some(outline) = kept.get(&digest) {
@@ -104,7 +104,7 @@ impl Outlines {
                     let (sender, coming) = watch::channel(None);
                     let sender = Arc::new(sender);
                     kept.coming.insert(digest, Arc::downgrade(&sender));
-                    let (shared, library) = (Arc::clone(&self.0), library.clone());
+                    let (shared, body_reader) = (Arc::clone(&self.0), body_reader.clone());
                     let pieces = size.0.div_ceil(PIECE as u64);
                     let bytes = usize::try_from(32 * pieces).unwrap_or(MAX_BYTES) + EACH;
                     tokio::spawn(async move {
@@ -114,7 +114,7 @@ impl Outlines {
                         if shared.is_given_up(&digest, &sender) {
                             return;
                         }
-                        let found = look(&library, patience, ask).await;
+                        let found = look(&body_reader, patience, ask).await;
                         drop(place);
                         let mut kept = shared.kept();
                         kept.coming.remove(&digest);
@@ -134,7 +134,7 @@ impl Outlines {
             return Ok(found.clone().flatten());
         }
         // The reason of a failure goes to each caller directly.
-        Ok(look(library, patience, ask).await?.map(Arc::new))
+        Ok(look(body_reader, patience, ask).await?.map(Arc::new))
     }
 }
 
@@ -229,9 +229,9 @@ mod tests {
         let body = stager.finish().unwrap().unwrap();
         let (digest, size) = (body.digest, body.size);
         store.run(vec![Job::Store(body)]).unwrap();
-        let (library, outlines) = (store.library(), Outlines::new());
+        let (body_reader, outlines) = (store.body_reader(), Outlines::new());
         let content = Content { digest, size, metadata: Metadata::default() };
-        let ask = || outlines.of(&library, &content, None);
+        let ask = || outlines.of(&body_reader, &content, None);
         let (one, other) = tokio::join!(ask(), ask());
         let (one, other) = (one.unwrap().unwrap(), other.unwrap().unwrap());
         assert!(Arc::ptr_eq(&one, &other) && outlines.0.kept().coming.is_empty());
@@ -239,7 +239,7 @@ mod tests {
         std::fs::remove_dir_all(folder.path().join("bodies")).unwrap();
         assert!(Arc::ptr_eq(&one, &ask().await.unwrap().unwrap()));
         let other = Content { digest: Digest::of(b"another"), size: Bytes(100_000), ..content };
-        assert_eq!(outlines.of(&library, &other, None).await.unwrap(), None);
+        assert_eq!(outlines.of(&body_reader, &other, None).await.unwrap(), None);
         assert!(outlines.0.kept().coming.is_empty(), "and what is not there is not remembered");
     }
 }

@@ -14,7 +14,7 @@ use lull_replication::wire::WireError;
 use lull_replication::wire::cursor::{Reader, Writer};
 use redb::{Builder, Database, DatabaseError, ReadTransaction, TableDefinition, WriteTransaction};
 
-use super::library::{INLINE, Library, Opener, Shared, any_inline, begin_read, lengths};
+use super::body_reader::{BodyReader, INLINE, Opener, Shared, any_inline, begin_read, lengths};
 use super::shortage::{Shortage, worth_trying};
 use super::upstream::{CURSOR, Upstream};
 use super::{Bodies, Body, Done, Job, Settings, StoreError, is_full};
@@ -79,7 +79,7 @@ pub(crate) mod sealed {
 
 /// The store of an origin or a replica. Calls block.
 ///
-/// Only one caller writes at a time, by [`run`](Store::run); bodies are read by any number of [`Library`]
+/// Only one caller writes at a time, by [`run`](Store::run); bodies are read by any number of [`BodyReader`]
 /// clones.
 pub struct Store<S: State> {
     pub(super) shared: Arc<Shared>,
@@ -271,8 +271,8 @@ impl<S: State> Store<S> {
     }
 
     /// The reader of bodies.
-    pub fn library(&self) -> Library {
-        Library(Arc::clone(&self.shared))
+    pub fn body_reader(&self) -> BodyReader {
+        BodyReader(Arc::clone(&self.shared))
     }
 
     /// The folder of large bodies.

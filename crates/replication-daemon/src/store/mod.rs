@@ -25,10 +25,10 @@
 
 mod bodies;
 mod body_name;
+mod body_reader;
 mod bucket;
 mod copies;
 mod journal;
-mod library;
 mod origin;
 mod remote;
 mod replay;
@@ -53,12 +53,12 @@ use crate::remedies;
 
 pub use bodies::{Bodies, Body, Staged, Stager};
 pub use body_name::name_of;
+pub use body_reader::BodyReader;
+pub use body_reader::Opener;
 pub use bucket::{AddressError, BucketAddress, Change, Patience};
 pub use journal::first_life;
 pub use journal::sealed::Tables;
 pub use journal::{Opened, State, Store};
-pub use library::Library;
-pub use library::Opener;
 pub use origin::OriginState;
 pub use remote::{Remote, SharedOrigin};
 pub use replica::ReplicaState;

@@ -4,9 +4,9 @@ use lull_replication::types::Sequence;
 use lull_replication::wire::cursor::{Reader, Writer};
 use redb::{ReadableDatabase, ReadableTable};
 
+use super::body_reader::INLINE;
 use super::journal::sealed::Tables;
 use super::journal::{Store, open};
-use super::library::INLINE;
 use super::origin::{CHAIN, LOG, OBJECTS};
 use super::{OriginState, StoreError};
 

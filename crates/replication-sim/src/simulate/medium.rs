@@ -194,9 +194,9 @@ impl<I: Durable> Medium<I> {
     /// Reads stored bodies, and returns whether each is intact.
     pub(super) fn read(&self, found: &[(Digest, Bytes)]) -> Vec<(Payload<Body>, bool)> {
         let Some(store) = &self.store else { return Vec::new() };
-        let library = store.library();
+        let body_reader = store.body_reader();
         let read = found.iter().map(|&(digest, size)| {
-            let bytes = library.read(&digest).expect("the disk is fine");
+            let bytes = body_reader.read(&digest).expect("the disk is fine");
             let number = bytes.as_ref().and_then(|bytes| bytes.first_chunk());
             let body =
                 lull_replication::checker::Body(u64::from_le_bytes(*number.unwrap_or(&[0; 8])));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use lull_cc::Rate;
 use lull_lab::judge::judge;
-use lull_lab::plan::{Library, Network, Plan, Scenario, Selection};
+use lull_lab::plan::{Network, Plan, PlanSet, Scenario, Selection};
 use lull_lab::record::{CellRecord, Line, RecordFile, Recorder};
 use lull_lab::run::{self, CellEnvironment, Order, Outcome, Tick, Watch};
 use lull_monitor::{Curve, plot};
@@ -73,7 +73,7 @@ fn try_demo(args: &DemoArgs) -> anyhow::Result<ExitCode> {
 /// The plan with the link that was asked for.
 fn plan(args: &DemoArgs) -> anyhow::Result<Plan> {
     if let Some(folder) = &args.folder {
-        let found = Library::open(Some(folder))?.find(&["demo".to_owned()], false)?.pop();
+        let found = PlanSet::open(Some(folder))?.find(&["demo".to_owned()], false)?.pop();
         return found.context("the folder has no plan 'demo'");
     }
     let text = BUILT_IN.replace(

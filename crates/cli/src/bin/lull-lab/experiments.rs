@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lull_lab::judge::{Results, Verdict, judge_beside};
-use lull_lab::plan::{Cell, Library, Network, Plan, PlanError, Selection};
+use lull_lab::plan::{Cell, Network, Plan, PlanError, PlanSet, Selection};
 use lull_lab::record::CellRecord;
 use lull_lab::report::ReportError;
 use lull_lab::run::{
@@ -152,7 +152,7 @@ fn try_run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         let text = "no plan is named: see 'lull lab list'".to_owned();
         return Err(PlanError::Selection(text).into());
     }
-    let mut plans = Library::open(args.folder.as_deref())?.find(&patterns, args.quick)?;
+    let mut plans = PlanSet::open(args.folder.as_deref())?.find(&patterns, args.quick)?;
     let all = Selection::new(only.into_iter().map(String::as_str))?;
     let mut selection = all.clone();
     if args.simulated {
@@ -367,8 +367,8 @@ pub(crate) fn results_json(
 
 fn try_list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let patterns = if args.plans.is_empty() { vec!["*".to_owned()] } else { args.plans.clone() };
-    let library = Library::open(args.folder.as_deref())?;
-    let plans = library.find(&patterns, false)?.into_iter().zip(library.find(&patterns, true)?);
+    let plan_set = PlanSet::open(args.folder.as_deref())?;
+    let plans = plan_set.find(&patterns, false)?.into_iter().zip(plan_set.find(&patterns, true)?);
     let budget = Budget::of_this_machine(None);
     let mut shown = Vec::new();
     let mut out = Vec::new();

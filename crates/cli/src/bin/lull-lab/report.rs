@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use lull_lab::plan::{Library, PlanError};
+use lull_lab::plan::{PlanError, PlanSet};
 use lull_lab::report::Report;
 use serde_json::{Value, json};
 
@@ -69,12 +69,12 @@ pub(crate) fn report(args: ReportArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn try_report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let library = Library::open(args.folder.as_deref())?;
-    let (folder, patterns) = folder_and_plans(&args.what, &library)?;
+    let plan_set = PlanSet::open(args.folder.as_deref())?;
+    let (folder, patterns) = folder_and_plans(&args.what, &plan_set)?;
     let mut experiments: Vec<Vec<_>> =
-        library.find(&patterns, true)?.into_iter().map(|quick| vec![quick]).collect();
+        plan_set.find(&patterns, true)?.into_iter().map(|quick| vec![quick]).collect();
     if !args.quick {
-        for (plans, full) in experiments.iter_mut().zip(library.find(&patterns, false)?) {
+        for (plans, full) in experiments.iter_mut().zip(plan_set.find(&patterns, false)?) {
             plans.insert(0, full);
         }
     }
@@ -124,9 +124,9 @@ fn draw(report: &Report, out: &Path) -> anyhow::Result<()> {
 /// Which of the arguments is the folder of records: at most one may be a folder, all others are plans.
 fn folder_and_plans(
     arguments: &[String],
-    library: &Library,
+    plan_set: &PlanSet,
 ) -> Result<(PathBuf, Vec<String>), PlanError> {
-    let is_plan = |text: &str| text.contains('*') || library.names().any(|name| name == text);
+    let is_plan = |text: &str| text.contains('*') || plan_set.names().any(|name| name == text);
     let (folders, plans): (Vec<&String>, Vec<&String>) =
         arguments.iter().partition(|text| Path::new(text).is_dir());
     if let Some(stranger) = plans.iter().find(|text| !is_plan(text)) {

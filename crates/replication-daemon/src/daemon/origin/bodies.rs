@@ -16,7 +16,7 @@ use super::Shared;
 use super::core::{Core, Link};
 use crate::daemon::link::Outgoing;
 use crate::daemon::{LinkError, look};
-use crate::store::{Library, StoreError};
+use crate::store::{BodyReader, StoreError};
 
 /// The hashes of a body's pieces; none if it is missing or corrupt.
 type Found = Result<Option<Arc<Outline>>, StoreError>;
@@ -97,11 +97,11 @@ async fn put_small(
 ) -> Result<(), LinkError> {
     let contents: Vec<_> = frames.iter().map(|frame| content(&frame.message)).collect();
     let wanted = contents.clone();
-    let read = move |library: &Library| {
-        let read = |content: Content| library.read(&content.digest);
+    let read = move |body_reader: &BodyReader| {
+        let read = |content: Content| body_reader.read(&content.digest);
         wanted.iter().map(|content| content.map_or(Ok(None), read)).collect()
     };
-    let found: Vec<_> = look(&shared.library, None, read).await?;
+    let found: Vec<_> = look(&shared.body_reader, None, read).await?;
     for ((frame, content), bytes) in frames.into_iter().zip(contents).zip(found) {
         let (session, lane) = (frame.session, Lanes::default().of_body(&frame.message));
         let mut put = |message| to.put(&Frame { session, message });
@@ -233,12 +233,12 @@ impl<'a> Sending<'a> {
         let lane = Lanes::default().of_body(&frame.message);
         let next = match content(&frame.message) {
             Some(content) if content.size.0 > PIECE as u64 => {
-                let (outlines, library) = (shared.outlines.clone(), shared.library.clone());
+                let (outlines, body_reader) = (shared.outlines.clone(), shared.body_reader.clone());
                 let (link, demand) = (Arc::clone(link), frame.message.demand);
                 let (sender, found) = oneshot::channel();
                 // This may have to read the whole body; other bodies continue meanwhile.
                 let waiting = tokio::spawn(async move {
-                    let _ = sender.send(outlines.of(&library, &content, None).await);
+                    let _ = sender.send(outlines.of(&body_reader, &content, None).await);
                     let wakes = if demand { &link.demand } else { &link.speculative };
                     wakes.notify_one();
                 });
@@ -283,7 +283,7 @@ impl<'a> Sending<'a> {
         to: &mut Outgoing<impl AsyncWrite + Unpin>,
     ) -> Result<Turn, LinkError> {
         let (lane, digest) = (self.lane, content.digest);
-        let bytes = self.look(&content, move |library| library.read(&digest)).await?;
+        let bytes = self.look(&content, move |body_reader| body_reader.read(&digest)).await?;
         self.ends(bytes.is_some());
         self.header(to)?;
         let part = match bytes {
@@ -353,7 +353,7 @@ impl<'a> Sending<'a> {
             return self.broken(to);
         }
         let Content { digest, size, .. } = content;
-        let piece = move |library: &Library| library.piece(&digest, size, number);
+        let piece = move |body_reader: &BodyReader| body_reader.piece(&digest, size, number);
         let Some(bytes) = self.look(&content, piece).await? else { return self.broken(to) };
         if !outline.has(number, &bytes) {
             look_again(self.shared, &content).await?;
@@ -405,9 +405,9 @@ impl<'a> Sending<'a> {
     async fn look<T: Send + 'static>(
         &self,
         content: &Content,
-        ask: impl Fn(&Library) -> Result<Option<T>, StoreError> + Clone + Send + 'static,
+        ask: impl Fn(&BodyReader) -> Result<Option<T>, StoreError> + Clone + Send + 'static,
     ) -> Result<Option<T>, LinkError> {
-        let found = look(&self.shared.library, None, ask).await?;
+        let found = look(&self.shared.body_reader, None, ask).await?;
         if found.is_none() {
             look_again(self.shared, content).await?;
         }
@@ -447,7 +447,9 @@ pub(super) async fn look_again(shared: &Shared, content: &Content) -> Result<(),
     let Content { digest, size, .. } = *content;
     let Some(pin) = shared.with(|core, _| core.machine.pin(&digest)) else { return Ok(()) };
     let _pinned = Pinned { shared, pin };
-    let found = look(&shared.library, None, move |library| library.outline(&digest, size)).await?;
+    let found =
+        look(&shared.body_reader, None, move |body_reader| body_reader.outline(&digest, size))
+            .await?;
     if found.is_none() {
         shared.with(|core, now| core.machine.handle_missing(now, &digest));
     }

@@ -36,7 +36,7 @@ use super::outlines::Outlines;
 use super::{Clock, DaemonError, OnPanic, end, worker_of};
 use crate::identity::{self, IdentityError, OriginIdentity};
 use crate::shared_log::{LogAddress, LogClock, LogEvent, LogOptions, SharedLog};
-use crate::store::{Bodies, Change, Library, OriginState, Remote, Settings, Store, StoreError};
+use crate::store::{Bodies, BodyReader, Change, OriginState, Remote, Settings, Store, StoreError};
 
 use self::core::Core;
 pub use self::handle::OriginHandle;
@@ -222,7 +222,7 @@ pub(super) struct Shared {
     clock: Arc<dyn Clock>,
     core: Mutex<Core>,
     identity: Mutex<OriginIdentity>,
-    library: Library,
+    body_reader: BodyReader,
     outlines: Outlines,
     bodies: Bodies,
     /// The log that several origins share.
@@ -425,7 +425,7 @@ impl OriginDaemon {
         let (opened, identity) = folder.open(&listener).await?;
         // With a log that may have taken long.
         let now = clock.read();
-        let (library, bodies) = (opened.store.library(), opened.store.bodies().clone());
+        let (body_reader, bodies) = (opened.store.body_reader(), opened.store.bodies().clone());
         let machine = Origin::recover(now, config, policy, opened.image, opened.bodies);
         // Tried with an unconnected socket. Otherwise each replica would get the error, again and again.
         let tried = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
@@ -434,7 +434,7 @@ impl OriginDaemon {
             clock,
             core: Mutex::new(Core::new(machine, bodies.clone(), log.clone())),
             identity: Mutex::new(identity),
-            library,
+            body_reader,
             outlines: Outlines::new(),
             bodies,
             log,
@@ -499,7 +499,7 @@ impl OriginDaemon {
         let _ = (&mut self.accepting).await;
         let worker = lock(&self.shared.core).close();
         end(worker).await;
-        self.shared.library.close();
+        self.shared.body_reader.close();
         if self.shared.core.is_poisoned() {
             return Err(DaemonError::Panicked);
         }
@@ -520,6 +520,6 @@ impl Drop for OriginDaemon {
             worker.abandon();
         }
         // Remaining handles cannot be used any more.
-        self.shared.library.close();
+        self.shared.body_reader.close();
     }
 }

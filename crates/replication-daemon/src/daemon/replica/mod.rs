@@ -32,7 +32,7 @@ use super::outlines::Outlines;
 use super::{Clock, DaemonError, OnPanic, end, worker_of};
 use crate::identity::ReplicaIdentity;
 use crate::store::{
-    Bodies, Body, Done, Library, ReplicaState, Settings, Store, StoreError, Worker,
+    Bodies, Body, BodyReader, Done, ReplicaState, Settings, Store, StoreError, Worker,
 };
 
 pub use self::reads::{Found, Pending, ReadError};
@@ -110,7 +110,7 @@ struct Shared {
     /// The address of the origin that the last connection led to, or that is tried next.
     connected_to: Mutex<Option<String>>,
     identity: Mutex<ReplicaIdentity>,
-    library: Library,
+    body_reader: BodyReader,
     outlines: Outlines,
     bodies: Bodies,
     tell: EventSink,
@@ -373,7 +373,7 @@ impl ReplicaDaemon {
         }
         let settings = Settings::default();
         let opened = Store::<ReplicaState>::open(&folder, settings, now.wall)?;
-        let (library, bodies) = (opened.store.library(), opened.store.bodies().clone());
+        let (body_reader, bodies) = (opened.store.body_reader(), opened.store.bodies().clone());
         let config = Config { replica: identity.replica(), ..config };
         let mut machine = Replica::recover(now, config, opened.image, opened.bodies);
         machine.subscribe(only);
@@ -399,7 +399,7 @@ impl ReplicaDaemon {
             core: Mutex::new(core),
             identity: Mutex::new(identity),
             connected_to: Mutex::default(),
-            library,
+            body_reader,
             outlines: Outlines::new(),
             bodies,
             tell: Box::new(tell),
@@ -444,7 +444,7 @@ impl ReplicaDaemon {
             let _ = task.await;
         }
         end(self.shared.close()).await;
-        self.shared.library.close();
+        self.shared.body_reader.close();
         if self.shared.core.is_poisoned() {
             return Err(DaemonError::Panicked);
         }
@@ -470,7 +470,7 @@ impl Drop for ReplicaDaemon {
             worker.abandon();
         }
         // Remaining handles cannot be used any more.
-        self.shared.library.close();
+        self.shared.body_reader.close();
     }
 }
 

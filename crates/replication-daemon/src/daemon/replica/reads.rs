@@ -17,7 +17,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use super::retries::Retries;
 use super::{ReplicaHandle, Shared};
 use crate::daemon::look;
-use crate::store::{Library, StoreError};
+use crate::store::{BodyReader, StoreError};
 
 /// Why a read was not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -205,11 +205,11 @@ impl Found {
             Opened::Pieces(outline) => Arc::clone(outline),
         };
         let content = self.version.content;
-        let read = move |library: &Library| {
-            let piece = library.piece(&content.digest, content.size, number)?;
+        let read = move |body_reader: &BodyReader| {
+            let piece = body_reader.piece(&content.digest, content.size, number)?;
             Ok::<_, StoreError>(piece.filter(|piece| outline.has(number, piece)))
         };
-        let read = look(&self.shared.library, Some(TIMEOUT), read).await;
+        let read = look(&self.shared.body_reader, Some(TIMEOUT), read).await;
         let failed = |error: StoreError| {
             if error.is_passing() { ReadError::Scarce } else { ReadError::Stopped }
         };
@@ -375,19 +375,20 @@ impl ReplicaHandle {
     ) -> Result<Option<Found>, ReadError> {
         let shared = &self.0;
         let content = version.content;
-        let (library, digest) = (&shared.library, content.digest);
+        let (body_reader, digest) = (&shared.body_reader, content.digest);
         let mut pinned = None;
         let body = if content.size.0 == 0 {
             Some(Opened::Whole(Buffer::new()))
         } else if content.size.0 <= PIECE as u64 {
-            let read = look(library, patience, move |library| library.read(&digest)).await;
+            let read =
+                look(body_reader, patience, move |body_reader| body_reader.read(&digest)).await;
             read.map_err(|error| self.failed(error))?.map(Opened::Whole)
         } else {
             let Some(pin) = shared.with(|core, _| core.machine.pin(&digest)) else {
                 return Ok(None);
             };
             pinned = Some(Pinned { shared: Arc::clone(shared), pin });
-            let outline = shared.outlines.of(library, &content, patience).await;
+            let outline = shared.outlines.of(body_reader, &content, patience).await;
             outline.map_err(|error| self.failed(error))?.map(Opened::Pieces)
         };
         let shared = Arc::clone(shared);

@@ -153,7 +153,7 @@ fn check(
     assert_eq!(image.objects, objects);
     let before = image.log.iter().flat_map(|entry| &entry.before).flatten();
     for version in image.objects.values().chain(before) {
-        let read = store.library().read(&version.content.digest).expect("the disk is fine");
+        let read = store.body_reader().read(&version.content.digest).expect("the disk is fine");
         assert_eq!(read.map(|bytes| bytes.len() as u64), Some(version.content.size.0));
     }
 }
@@ -178,7 +178,7 @@ fn replica_recovers_a_complete_confirmed_step_after_a_crash() {
             for object in image.objects.values() {
                 let content = object.version.content;
                 assert!(bodies.contains(&(content.digest, content.size)));
-                let read = store.library().read(&content.digest).expect("the disk is fine");
+                let read = store.body_reader().read(&content.digest).expect("the disk is fine");
                 assert!(read.is_some());
             }
             states.truncate(found + 1);

@@ -113,11 +113,11 @@ fn reads_are_unaffected_by_writes_to_a_full_disk() {
     store.run(here.iter().cloned().map(Job::Store).collect()).expect("there is room");
     disks.disk.set_pause(Duration::from_micros(50));
     disks.disk.set_room(Some(0));
-    let (library, ended) = (store.library(), AtomicBool::new(false));
+    let (body_reader, ended) = (store.body_reader(), AtomicBool::new(false));
     let read = || {
         let mut reads = 0;
         for body in here.iter().cycle().take_while(|_| !ended.load(Ordering::Relaxed)) {
-            let read = library.read(&body.digest).expect("nothing is wrong with what is there");
+            let read = body_reader.read(&body.digest).expect("nothing is wrong with what is there");
             assert!(read.is_some());
             reads += 1;
         }
@@ -143,11 +143,11 @@ fn read_fails_at_once_after_a_permanent_write_error() {
     let mut store = without_cache(&disks);
     let body = payload(vec![7; 50]);
     store.run(vec![Job::Store(body.clone())]).expect("there is room");
-    let library = store.library();
+    let body_reader = store.body_reader();
     disks.disk.set_fuse(Some(0));
     let failed = store.run(vec![Job::Drop(body.digest)]);
     assert!(matches!(failed, Err(StoreError::Database(_))), "{failed:?}");
-    let read = library.read(&body.digest);
+    let read = body_reader.read(&body.digest);
     assert!(matches!(read, Err(StoreError::Stopped)), "{read:?}");
 }
 
@@ -181,7 +181,7 @@ fn job_without_space_does_not_block_the_others() {
     let done = store.run(vec![Job::Step(too_much()), Job::Store(small.clone())]);
     let done = done.expect("no room is an answer");
     assert_eq!(done, [Done::Stored(small.digest, Ok(())), Done::Step(Err(DiskFull))]);
-    let read = store.library().read(&small.digest).expect("the disk is fine");
+    let read = store.body_reader().read(&small.digest).expect("the disk is fine");
     assert_eq!(read.as_deref(), Some(&[1; 10][..]));
 }
 
@@ -243,9 +243,10 @@ fn undeleted_small_bodies_are_removed_once_space_is_free() {
         let done = store.refuse(&Job::Drop(body.digest), DiskFull).expect("the disk is fine");
         assert_eq!(done, Done::Dropped(body.digest));
     }
-    let library = store.library();
-    let there =
-        || [0, 1, 2].map(|at: usize| library.read(&bodies[at].digest).expect("a disk").is_some());
+    let body_reader = store.body_reader();
+    let there = || {
+        [0, 1, 2].map(|at: usize| body_reader.read(&bodies[at].digest).expect("a disk").is_some())
+    };
     assert_eq!(there(), [true; 3]);
     // The first is used again, while there is little space.
     store.shortage = Shortage::by(|| Some(0));
@@ -284,7 +285,7 @@ fn renamed_large_body_is_stored_on_retry() {
     assert_eq!(store.bodies().store(&body).expect("the disk is fine"), Ok(()));
     assert!(store.bodies().store(&body).is_err(), "it is not where it was");
     assert_eq!(store.bodies().store_again(&body).expect("the disk is fine"), Ok(()));
-    let read = store.library().read(&body.digest).expect("the disk is fine");
+    let read = store.body_reader().read(&body.digest).expect("the disk is fine");
     assert_eq!(read.map(|read| read.len()), Some(2_000_000));
 }
 
@@ -302,7 +303,7 @@ fn large_body_is_deleted_without_space_for_the_record() {
         assert_eq!(done, Done::Dropped(body.digest));
     }
     let there =
-        |body: &Payload<Body>| store.library().read(&body.digest).expect("a disk").is_some();
+        |body: &Payload<Body>| store.body_reader().read(&body.digest).expect("a disk").is_some();
     assert_eq!([there(&small), there(&large)], [true, false]);
 }
 

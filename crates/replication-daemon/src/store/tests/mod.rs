@@ -154,7 +154,7 @@ fn origin_resumes_its_state() {
     assert_eq!(image.log.len(), config().log);
     let read = |name: &str| {
         let digest = image.objects[&path(name)].content.digest;
-        store.library().read(&digest).expect("the disk is fine").expect("it is there")
+        store.body_reader().read(&digest).expect("the disk is fine").expect("it is there")
     };
     assert_eq!((&read("small")[..], &read("large")[..]), (&[11; 8][..], &large[..]));
 }
@@ -262,9 +262,9 @@ fn missing_or_corrupt_body_makes_its_object_invalid() {
     for damage in ["missing", "torn", "rotten"] {
         let folder = TempDir::new().expect("a folder");
         let store = replica_with(folder.path(), &body);
-        let library = store.library();
-        let outline = || library.outline(&body.digest, body.size).expect("the disk is fine");
-        assert!(library.read(&body.digest).expect("the disk is fine").is_some());
+        let body_reader = store.body_reader();
+        let outline = || body_reader.outline(&body.digest, body.size).expect("the disk is fine");
+        assert!(body_reader.read(&body.digest).expect("the disk is fine").is_some());
         assert!(outline().is_some());
         let file = body_file(&folder.path().join(BODIES));
         let mut bytes = fs::read(&file).expect("a body");
@@ -276,9 +276,9 @@ fn missing_or_corrupt_body_makes_its_object_invalid() {
                 fs::write(&file, &bytes).expect("a body");
             }
         }
-        assert_eq!(library.read(&body.digest).expect("the disk is fine"), None, "{damage}");
+        assert_eq!(body_reader.read(&body.digest).expect("the disk is fine"), None, "{damage}");
         assert_eq!(outline(), None, "{damage}");
-        drop((store, library));
+        drop((store, body_reader));
         let opened = Store::<ReplicaState>::open(folder.path(), settings(), at(2).wall);
         let Opened { image, bodies, .. } = opened.expect("the state is fine");
         let replica: Replica<Body> =
@@ -308,14 +308,14 @@ fn large_body_is_written_to_disk_as_it_arrives() {
     store.run(vec![Job::Store(body.clone())]).expect("the disk is fine");
     let (digest, size) = (body.digest, body.size);
     drop(body);
-    let read = store.library().read(&digest).expect("the disk is fine");
+    let read = store.body_reader().read(&digest).expect("the disk is fine");
     assert_eq!(read.as_deref(), Some(&bytes[..]));
-    let outline = store.library().outline(&digest, size).expect("the disk is fine");
+    let outline = store.body_reader().outline(&digest, size).expect("the disk is fine");
     assert_eq!(
         outline,
         Some(lull_replication::wire::Outline::of(bytes.chunks(lull_replication::wire::PIECE)))
     );
-    let last = store.library().piece(&digest, size, 53).expect("the disk is fine");
+    let last = store.body_reader().piece(&digest, size, 53).expect("the disk is fine");
     assert_eq!(last.as_deref(), Some(&bytes[53 * lull_replication::wire::PIECE..]));
     body_file(&folder.path().join(BODIES));
 }
@@ -433,7 +433,7 @@ fn dropping_bodies_syncs_the_database_only_if_they_are_in_it() {
         let expected: Vec<_> = dropped.iter().map(|one| Done::Dropped(one.digest)).collect();
         assert_eq!((done, disks.disk.syncs() > before), (expected, synced));
         for one in dropped {
-            assert_eq!(store.library().read(&one.digest).expect("the disk is fine"), None);
+            assert_eq!(store.body_reader().read(&one.digest).expect("the disk is fine"), None);
         }
     }
 }
@@ -443,7 +443,7 @@ fn worker_reports_each_job_and_ends_after_the_last() {
     let disks = Disks::new();
     disks.create_origin();
     let Opened { store, .. } = disks.open::<OriginState>().expect("it was made");
-    let library = store.library();
+    let body_reader = store.body_reader();
     let (told, done) = mpsc::channel();
     let tell = move |one: Result<Done, StoreError>| {
         // After a failure of the test there is no receiver.
@@ -467,7 +467,7 @@ fn worker_reports_each_job_and_ends_after_the_last() {
     expected.sort_by_key(key);
     assert_eq!(told, expected);
     for body in bodies {
-        assert!(library.read(&body.digest).expect("the disk is fine").is_some());
+        assert!(body_reader.read(&body.digest).expect("the disk is fine").is_some());
     }
 }
 
@@ -476,7 +476,7 @@ fn abandoned_worker_starts_no_job_and_reports_nothing() {
     let disks = Disks::new();
     disks.create_origin();
     let Opened { store, .. } = disks.open::<OriginState>().expect("it was made");
-    let library = store.library();
+    let body_reader = store.body_reader();
     let (told, done) = mpsc::channel();
     let (go, wait) = mpsc::channel::<()>();
     let wait = Mutex::new(wait);
@@ -506,7 +506,7 @@ fn abandoned_worker_starts_no_job_and_reports_nothing() {
     drop(go);
     ending.join().expect("no panic");
     assert_eq!(done.iter().count(), 0);
-    let there = |body: &Payload<Body>| library.read(&body.digest).expect("a disk").is_some();
+    let there = |body: &Payload<Body>| body_reader.read(&body.digest).expect("a disk").is_some();
     assert_eq!(small.iter().filter(|body| there(body)).count(), 1);
     assert_eq!(large.iter().filter(|body| there(body)).count(), 4);
 }

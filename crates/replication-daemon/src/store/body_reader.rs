@@ -34,7 +34,7 @@ pub(super) struct Shared {
 
 /// Reads bodies of a store.
 #[derive(Clone)]
-pub struct Library(pub(super) Arc<Shared>);
+pub struct BodyReader(pub(super) Arc<Shared>);
 
 pub(super) fn begin_read(database: &Database) -> Result<ReadTransaction, StoreError> {
     Ok(database.begin_read()?)
@@ -138,13 +138,13 @@ impl Shared {
     }
 }
 
-impl core::fmt::Debug for Library {
+impl core::fmt::Debug for BodyReader {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("Library(…)")
+        f.write_str("BodyReader(…)")
     }
 }
 
-impl Library {
+impl BodyReader {
     /// Closes the database for all readers, so that it can be opened again. To be called when the store is no
     /// longer written.
     pub(crate) fn close(&self) {

@@ -10,18 +10,18 @@ const BUILT_IN: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/plans.rs")
 
 /// A set of plans.
 #[derive(Clone, Debug)]
-pub struct Library {
+pub struct PlanSet {
     /// Names and places of their texts.
-    plans: Vec<(String, Place)>,
+    plans: Vec<(String, PlanSource)>,
 }
 
 #[derive(Clone, Debug)]
-enum Place {
+enum PlanSource {
     File(PathBuf),
     BuiltIn(&'static str),
 }
 
-impl Library {
+impl PlanSet {
     /// The plans in `folder`. Without it, those in `./plans`, and without that folder the built-in plans.
     ///
     /// # Errors
@@ -37,8 +37,9 @@ impl Library {
 
     /// The built-in plans.
     pub fn built_in() -> Self {
-        let plans = BUILT_IN.iter().map(|(name, text)| (name.to_string(), Place::BuiltIn(text)));
-        Library { plans: plans.collect() }
+        let plans =
+            BUILT_IN.iter().map(|(name, text)| (name.to_string(), PlanSource::BuiltIn(text)));
+        PlanSet { plans: plans.collect() }
     }
 
     fn read(folder: &Path) -> Result<Self, PlanError> {
@@ -48,11 +49,11 @@ impl Library {
             let path = entry.map_err(error)?.path();
             let is_plan = path.extension().is_some_and(|extension| extension == "toml");
             if let (true, Some(stem)) = (is_plan, path.file_stem()) {
-                plans.push((stem.to_string_lossy().into_owned(), Place::File(path)));
+                plans.push((stem.to_string_lossy().into_owned(), PlanSource::File(path)));
             }
         }
         plans.sort_by(|(a, _), (b, _)| a.cmp(b));
-        Ok(Library { plans })
+        Ok(PlanSet { plans })
     }
 
     /// The names of all plans, sorted.
@@ -80,11 +81,11 @@ impl Library {
     }
 }
 
-impl Place {
+impl PlanSource {
     fn plan(&self, name: &str, quick: bool) -> Result<Plan, PlanError> {
         let plan = match self {
-            Place::File(path) => Plan::read(path, quick)?,
-            Place::BuiltIn(text) => {
+            PlanSource::File(path) => Plan::read(path, quick)?,
+            PlanSource::BuiltIn(text) => {
                 Plan::parse_beside(&format!("{name}.toml"), text, quick, |id| {
                     let (name, text) = BUILT_IN.iter().find(|(name, _)| *name == id)?;
                     Some((format!("{name}.toml"), (*text).to_owned()))
@@ -131,12 +132,12 @@ mod tests {
 
     #[test]
     fn built_in_plans_parse_in_full_and_quick() {
-        let library = Library::built_in();
+        let plan_set = PlanSet::built_in();
         let all = ["*".to_owned()];
         for quick in [false, true] {
-            assert!(!library.find(&all, quick).unwrap().is_empty());
+            assert!(!plan_set.find(&all, quick).unwrap().is_empty());
         }
-        let error = library.find(&["no-such-plan".to_owned()], false).unwrap_err();
+        let error = plan_set.find(&["no-such-plan".to_owned()], false).unwrap_err();
         assert!(error.to_string().contains("kernel-matrix"), "{error}");
     }
 }
