@@ -61,7 +61,7 @@ pub mod message;
 pub mod origin;
 pub mod path;
 pub mod replica;
-mod shelf;
+mod body_references;
 pub mod subscription;
 pub mod time;
 pub mod token;
@@ -70,4 +70,4 @@ pub mod wire;
 
 pub use faults::Fault;
 pub use path::Path;
-pub use shelf::{BodyEffect, Pin};
+pub use body_references::{BodyEffect, Pin};

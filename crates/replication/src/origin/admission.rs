@@ -80,13 +80,13 @@ impl<P: Clone> Origin<P> {
         if !content.is_possible() {
             return Err(Refused::Impossible(path.clone()));
         }
-        let (Put::Stored(_), shelf) = (put, &self.bodies.shelf) else { return Ok(()) };
+        let (Put::Stored(_), references) = (put, &self.bodies.references) else { return Ok(()) };
         let Content { digest, size, .. } = content;
-        if !shelf.is_stored(&digest) {
+        if !references.is_stored(&digest) {
             return Err(Refused::NotStored(digest));
         }
         // Replicas get the size with the hash and trust both.
-        if !shelf.is_stored_as(&digest, size) {
+        if !references.is_stored_as(&digest, size) {
             return Err(Refused::OtherSize(digest, size));
         }
         Ok(())
@@ -99,7 +99,7 @@ impl<P: Clone> Origin<P> {
         let held = match put {
             Put::Delete => None,
             Put::Stored(content) => {
-                self.bodies.shelf.refer(&content.digest);
+                self.bodies.references.refer(&content.digest);
                 Some(content.digest)
             }
             Put::Body(payload, _) if payload.size <= self.config.inline => {
@@ -110,7 +110,7 @@ impl<P: Clone> Origin<P> {
             }
             Put::Body(payload, _) => {
                 let digest = payload.digest;
-                self.bodies.shelf.store_referenced(payload);
+                self.bodies.references.store_referenced(payload);
                 Some(digest)
             }
         };

@@ -98,7 +98,7 @@ impl<P: Clone> Origin<P> {
         let ranked = self.ranking.get(path);
         if version.sequence != at
             || !self.subscribes(replica, path)
-            || !self.bodies.shelf.is_stored(&version.content.digest)
+            || !self.bodies.references.is_stored(&version.content.digest)
             || !self.config.strategy.pushes(demand(ranked, version), self.peers.len())
         {
             return false;

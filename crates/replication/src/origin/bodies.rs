@@ -4,7 +4,7 @@ use super::Origin;
 use super::holds::HoldId;
 use super::interface::Event;
 use super::writes::Refused;
-use crate::shelf::Pin;
+use crate::body_references::Pin;
 use crate::time::Reading;
 use crate::types::{Digest, DiskFull, Payload};
 
@@ -14,9 +14,9 @@ impl<P: Clone> Origin<P> {
     /// kept until [`release_hold`](Origin::release_hold), or a crash.
     pub fn handle_hold(&mut self, id: HoldId, payload: Payload<P>) {
         let digest = payload.digest;
-        self.bodies.shelf.store_referenced(payload);
+        self.bodies.references.store_referenced(payload);
         self.bodies.holds.all.insert(id, digest);
-        if self.bodies.shelf.is_stored(&digest) {
+        if self.bodies.references.is_stored(&digest) {
             self.events.push_back(Event::Held { id, outcome: Ok(()) });
         } else {
             self.bodies.holds.coming.entry(digest).or_default().push(id);
@@ -42,16 +42,16 @@ impl<P: Clone> Origin<P> {
     pub fn handle_stored(&mut self, now: Reading, digest: &Digest, outcome: Result<(), DiskFull>) {
         self.handle_stored_body(digest, outcome);
         // It may be stored, or be on its way, by the log.
-        let gone = !self.bodies.shelf.is_stored(digest) && !self.bodies.shelf.is_coming(digest);
+        let gone = !self.bodies.references.is_stored(digest) && !self.bodies.references.is_coming(digest);
         if outcome.is_err() && gone {
             self.reject_transactions_with(digest, &Refused::Disk(DiskFull));
         }
         self.form_append(now);
     }
 
-    /// Passes the store's answer to the shelf. A body that was lost is pushed to the replicas that missed it.
+    /// Passes the store's answer to the references. A body that was lost is pushed to the replicas that missed it.
     pub(super) fn handle_stored_body(&mut self, digest: &Digest, outcome: Result<(), DiskFull>) {
-        let is_back = self.bodies.shelf.handle_stored(digest, outcome);
+        let is_back = self.bodies.references.handle_stored(digest, outcome);
         self.report_held(digest, outcome);
         if !is_back {
             return;
@@ -67,22 +67,22 @@ impl<P: Clone> Origin<P> {
 
     /// Whether a body is in the store, so that a transaction may name it without its bytes.
     pub fn has_body(&self, digest: &Digest) -> bool {
-        self.bodies.shelf.is_stored(digest)
+        self.bodies.references.is_stored(digest)
     }
 
     /// Keeps a body for a reader; none if it is missing.
     pub fn pin(&mut self, digest: &Digest) -> Option<Pin> {
-        self.bodies.shelf.pin(digest)
+        self.bodies.references.pin(digest)
     }
 
     /// No reader needs it by that pin any more.
     pub fn unpin(&mut self, pin: Pin) {
-        self.bodies.shelf.unpin(pin);
+        self.bodies.references.unpin(pin);
     }
 
     /// The store has deleted a body.
     pub fn handle_dropped(&mut self, now: Reading, digest: &Digest) {
-        self.bodies.shelf.handle_dropped(digest);
+        self.bodies.references.handle_dropped(digest);
         self.form_append(now);
     }
 
@@ -91,10 +91,10 @@ impl<P: Clone> Origin<P> {
     /// describe this version. Waiting transactions that need the body are refused, so that they block no
     /// others.
     pub fn handle_missing(&mut self, now: Reading, digest: &Digest) {
-        if !self.bodies.shelf.is_stored(digest) {
+        if !self.bodies.references.is_stored(digest) {
             return;
         }
-        self.bodies.shelf.miss(digest);
+        self.bodies.references.miss(digest);
         let paths = self.state.holders(digest).cloned().collect();
         self.events.push_back(Event::Lost { digest: *digest, paths });
         self.reject_transactions_with(digest, &Refused::NotStored(*digest));
@@ -103,7 +103,7 @@ impl<P: Clone> Origin<P> {
 
     /// Reports the bodies that were missing at the start.
     pub(super) fn report_lost(&mut self) {
-        for digest in self.bodies.shelf.lost() {
+        for digest in self.bodies.references.lost() {
             let paths = self.state.holders(digest).cloned().collect();
             self.events.push_back(Event::Lost { digest: *digest, paths });
         }
@@ -111,11 +111,11 @@ impl<P: Clone> Origin<P> {
 
     /// The bodies that the state or the log refer to and that are not in the store.
     pub fn lost(&self) -> impl Iterator<Item = &Digest> {
-        self.bodies.shelf.lost()
+        self.bodies.references.lost()
     }
 
     /// Whether a body of the state or the log is missing in the store.
     pub fn is_lost(&self, digest: &Digest) -> bool {
-        self.bodies.shelf.is_lost(digest)
+        self.bodies.references.is_lost(digest)
     }
 }

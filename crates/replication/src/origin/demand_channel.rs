@@ -76,7 +76,7 @@ impl<P: Clone> Origin<P> {
         };
         // Its reader gets the error at once, and other objects do not wait behind that read.
         let lost =
-            version.is_some_and(|version| self.bodies.shelf.is_lost(&version.content.digest));
+            version.is_some_and(|version| self.bodies.references.is_lost(&version.content.digest));
         Some(BodyHeader { path, version, at, demand: true, lost })
     }
 

@@ -53,7 +53,7 @@ impl<P: Clone> Origin<P> {
         {
             self.handle_stored_body(digest, *outcome);
             if outcome.is_err() {
-                self.bodies.shelf.release(digest);
+                self.bodies.references.release(digest);
             }
             (fold.inline, rest) = (fold.inline + 1, rest - 1);
         }
@@ -103,7 +103,7 @@ impl<P: Clone> Origin<P> {
         if held.len() > self.config.slice {
             self.releases.add_digests(held);
         } else {
-            held.iter().for_each(|digest| self.bodies.shelf.release(digest));
+            held.iter().for_each(|digest| self.bodies.references.release(digest));
         }
         for (transaction, _) in ids {
             let why = Refused::Disk(DiskFull);
@@ -136,7 +136,7 @@ impl<P: Clone> Origin<P> {
             Some(version) => self.queue_body(path, version, period),
             None => self.unqueue_body(path),
         }
-        let is_lost = |version: &Version| self.bodies.shelf.is_lost(&version.content.digest);
+        let is_lost = |version: &Version| self.bodies.references.is_lost(&version.content.digest);
         if let Some(version) = version.filter(is_lost) {
             lost.entry(version.content.digest).or_default().push(path.clone());
         }

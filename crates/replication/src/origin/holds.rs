@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::shelf::Shelf;
+use crate::body_references::BodyReferences;
 use crate::types::Digest;
 
 /// A caller's name for a body that is held.
@@ -21,25 +21,25 @@ pub(super) struct Holds {
 #[derive(Debug)]
 pub(super) struct Bodies<P> {
     /// All that are here, by their hashes.
-    pub(super) shelf: Shelf<P>,
+    pub(super) references: BodyReferences<P>,
     pub(super) holds: Holds,
 }
 
 impl<P: Clone> Bodies<P> {
-    pub(super) fn new(shelf: Shelf<P>) -> Self {
-        Bodies { shelf, holds: Holds::default() }
+    pub(super) fn new(references: BodyReferences<P>) -> Self {
+        Bodies { references, holds: Holds::default() }
     }
 
     /// A body is kept no longer than others need it.
     pub(super) fn release_hold(&mut self, id: HoldId) {
         if let Some(digest) = self.holds.all.remove(&id) {
-            self.shelf.release(&digest);
+            self.references.release(&digest);
         }
     }
 
     /// The callers that wait for a body, if the store has answered in all ways in which it comes.
     pub(super) fn poll_held(&mut self, digest: &Digest) -> Vec<HoldId> {
-        if self.shelf.is_coming(digest) {
+        if self.references.is_coming(digest) {
             return Vec::new();
         }
         self.holds.coming.remove(digest).unwrap_or_default()
@@ -56,20 +56,20 @@ mod tests {
     #[test]
     fn held_body_is_dropped_when_the_last_hold_ends() {
         let digest = Digest::of(b"body");
-        let mut bodies = Bodies::new(Shelf::<()>::new([]));
+        let mut bodies = Bodies::new(BodyReferences::<()>::new([]));
         for id in [1, 2] {
-            bodies.shelf.store_referenced(Payload { digest, size: Bytes(4), bytes: () });
+            bodies.references.store_referenced(Payload { digest, size: Bytes(4), bytes: () });
             bodies.holds.all.insert(HoldId(id), digest);
             bodies.holds.coming.entry(digest).or_default().push(HoldId(id));
         }
         assert_eq!(bodies.poll_held(&digest), []);
-        bodies.shelf.handle_stored(&digest, Ok(()));
+        bodies.references.handle_stored(&digest, Ok(()));
         assert_eq!(bodies.poll_held(&digest), [HoldId(1), HoldId(2)]);
         assert_eq!(bodies.poll_held(&digest), []);
         bodies.release_hold(HoldId(1));
-        assert!(bodies.shelf.is_stored(&digest));
+        assert!(bodies.references.is_stored(&digest));
         bodies.release_hold(HoldId(2));
         bodies.release_hold(HoldId(2));
-        assert!(!bodies.shelf.is_stored(&digest));
+        assert!(!bodies.references.is_stored(&digest));
     }
 }

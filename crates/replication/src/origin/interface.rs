@@ -12,7 +12,7 @@ use super::writes::{CaseClashes, Refused, TransactionId};
 use crate::lane::Lanes;
 use crate::message::{MAX_CHANGES, MAX_ENTRIES, Refusal};
 use crate::path::Path;
-use crate::shelf::BodyEffect;
+use crate::body_references::BodyEffect;
 use crate::time::Drift;
 use crate::types::{Change, Digest, DiskFull, ReplicaId, Sequence, Version};
 use crate::wire::{length_of, length_of_entry};

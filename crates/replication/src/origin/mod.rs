@@ -42,7 +42,7 @@ use lull_cc::Bytes;
 use crate::faults::{Fault, Faults};
 use crate::message::{Frame, PROTOCOL, Refusal, Session, ToOrigin, ToReplica};
 use crate::path::Path;
-use crate::shelf::Shelf;
+use crate::body_references::BodyReferences;
 use crate::subscription::Subscription;
 use crate::time::{LocalTime, Reading, SlewedClock};
 use crate::types::Content;
@@ -125,7 +125,7 @@ impl<P: Clone> Origin<P> {
             life: Life::new(now.local, image.last().sequence),
             clock: SlewedClock::new(now, image.stamp, config.slew),
             pending: Pending::default(),
-            bodies: Bodies::new(Shelf::new(bodies)),
+            bodies: Bodies::new(BodyReferences::new(bodies)),
             ranking: Ranking::new(policy),
             peers: BTreeMap::new(),
             snapshot: None,
@@ -149,16 +149,16 @@ impl<P: Clone> Origin<P> {
             origin.state.image.log.iter().skip(excess).flat_map(|entry| &entry.before).flatten();
         let live = versions.iter().map(|(_, version)| version);
         for version in live.chain(kept) {
-            origin.bodies.shelf.need(&version.content.digest, version.content.size);
+            origin.bodies.references.need(&version.content.digest, version.content.size);
         }
         origin.report_lost();
         for version in
             origin.state.image.log.iter().take(excess).flat_map(|entry| &entry.before).flatten()
         {
-            origin.bodies.shelf.need(&version.content.digest, version.content.size);
+            origin.bodies.references.need(&version.content.digest, version.content.size);
         }
-        origin.bodies.shelf.follow_drops();
-        origin.bodies.shelf.collect();
+        origin.bodies.references.follow_drops();
+        origin.bodies.references.collect();
         origin.shorten_log();
         for (path, version) in versions {
             origin.rank(&path, version, 0);
@@ -211,7 +211,7 @@ impl<P: Clone> Origin<P> {
 
     /// The counts since the last call.
     pub fn take_counters(&mut self) -> Counters {
-        self.counters.dedup_waits += self.bodies.shelf.take_waited();
+        self.counters.dedup_waits += self.bodies.references.take_waited();
         core::mem::take(&mut self.counters)
     }
 
@@ -489,7 +489,7 @@ impl<P: Clone> Origin<P> {
     /// The next job of the store.
     pub fn poll_effect(&mut self) -> Option<Effect<P>> {
         // Bodies first: the log refers to them.
-        if let Some(effect) = self.bodies.shelf.poll_effect() {
+        if let Some(effect) = self.bodies.references.poll_effect() {
             return Some(Effect::Body(effect));
         }
         self.pending.append.take().map(Effect::Append)

@@ -76,7 +76,7 @@ impl<P: Clone> Origin<P> {
             let demand = demand(self.ranking.get(path), version);
             // A lost one waits again when it is stored again.
             if !peer.only.has(path)
-                || !self.bodies.shelf.is_stored(&version.content.digest)
+                || !self.bodies.references.is_stored(&version.content.digest)
                 || !self.config.strategy.pushes(demand, replicas)
             {
                 continue;
@@ -108,7 +108,7 @@ impl<P: Clone> Origin<P> {
                     let version = Version { sequence, content };
                     let demand = demand(self.ranking.get(&change.path), version);
                     if only.has(&change.path)
-                        && self.bodies.shelf.is_stored(&content.digest)
+                        && self.bodies.references.is_stored(&content.digest)
                         && self.config.strategy.pushes(demand, replicas)
                     {
                         return Some((change.path.clone(), version));

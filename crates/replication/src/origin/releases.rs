@@ -73,14 +73,14 @@ impl<P: Clone> Origin<P> {
         while rest > 0
             && let Some(digest) = self.releases.digests.pop()
         {
-            self.bodies.shelf.release(&digest);
+            self.bodies.references.release(&digest);
             rest -= 1;
         }
         while rest > 0
             && let Some((entry, done)) = self.releases.entries.front_mut()
         {
             for version in entry.before[*done..].iter().take(rest).flatten() {
-                self.bodies.shelf.release(&version.content.digest);
+                self.bodies.references.release(&version.content.digest);
             }
             let count = rest.min(entry.before.len() - *done);
             (*done, rest) = (*done + count, rest - count.max(1));

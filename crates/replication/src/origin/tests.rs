@@ -520,9 +520,9 @@ fn overwritten_bodies_are_kept_while_in_the_log() {
     let mut bench = Bench::new(Config { log: 1, ..Config::default() });
     bench.committed("a1");
     bench.committed("a2");
-    assert!(bench.origin.bodies.shelf.is_stored(&Digest([1; 32])));
+    assert!(bench.origin.bodies.references.is_stored(&Digest([1; 32])));
     bench.committed("b3");
-    assert!(!bench.origin.bodies.shelf.is_stored(&Digest([1; 32])));
+    assert!(!bench.origin.bodies.references.is_stored(&Digest([1; 32])));
     let gone = Content { digest: Digest([1; 32]), size: Bytes(10), metadata: Metadata::default() };
     let changes = [(path("a"), Put::Stored(gone))].into();
     bench.submit(Transaction { changes });

@@ -49,10 +49,10 @@ impl<P: Clone> Origin<P> {
             return Err(RollbackError::Nothing(to));
         }
         let bodies: Vec<_> = then.values().flatten().map(|content| content.digest).collect();
-        if !bodies.iter().all(|digest| self.bodies.shelf.is_stored(digest)) {
+        if !bodies.iter().all(|digest| self.bodies.references.is_stored(digest)) {
             return Err(RollbackError::Lost(to));
         }
-        bodies.iter().for_each(|digest| self.bodies.shelf.refer(digest));
+        bodies.iter().for_each(|digest| self.bodies.references.refer(digest));
         (queued.found, queued.held) = (bodies.len(), bodies);
         queued.changes = then.into_iter().map(|(path, content)| Change { path, content }).collect();
         Ok(())
@@ -70,10 +70,10 @@ impl<P: Clone> Origin<P> {
         let Queued { id, mut held, found, changes, .. } = queued;
         if held.len() > self.config.slice {
             // The others may be lost with all references, if there is no room for them.
-            held.drain(found..).for_each(|digest| self.bodies.shelf.release(&digest));
+            held.drain(found..).for_each(|digest| self.bodies.references.release(&digest));
             self.releases.add_digests(held);
         } else {
-            held.iter().for_each(|digest| self.bodies.shelf.release(digest));
+            held.iter().for_each(|digest| self.bodies.references.release(digest));
         }
         self.releases.add_changes(changes);
         self.events.push_back(Event::Refused { transaction: id, why });
@@ -82,12 +82,12 @@ impl<P: Clone> Origin<P> {
     /// Whether the first waiting transaction has all of its bodies. The store is asked for one body at a
     /// time, so that a transaction with many bodies is not searched after each of them.
     fn is_first_ready(&mut self) -> bool {
-        let (shelf, Some(queued)) = (&mut self.bodies.shelf, self.pending.queue.front_mut()) else {
-            self.bodies.shelf.forget_doomed();
+        let (references, Some(queued)) = (&mut self.bodies.references, self.pending.queue.front_mut()) else {
+            self.bodies.references.forget_doomed();
             return false;
         };
         // Nothing refers to the bodies for the log so far, so one that was checked may be in deletion by now.
-        while let Some(digest) = shelf.poll_doomed() {
+        while let Some(digest) = references.poll_doomed() {
             let at = queued.inline_at.get(&digest);
             queued.looked = at.map_or(queued.looked, |at| queued.looked.min(*at));
         }
@@ -97,14 +97,14 @@ impl<P: Clone> Origin<P> {
         }
         let mut rest = self.config.slice;
         while let Some(digest) = queued.held.get(queued.found) {
-            queued.waits = !shelf.is_stored(digest);
+            queued.waits = !references.is_stored(digest);
             if queued.waits || rest == 0 {
                 return false;
             }
             (queued.found, rest) = (queued.found + 1, rest - 1);
         }
         while let Some(payload) = queued.inline.get(queued.looked) {
-            queued.waits = shelf.is_dropping(&payload.digest);
+            queued.waits = references.is_dropping(&payload.digest);
             if queued.waits || rest == 0 {
                 return false;
             }
@@ -254,7 +254,7 @@ impl<P: Clone> Origin<P> {
             && let Some(payload) = queued.inline.get(*expected)
         {
             // One that was checked before may be in deletion by now.
-            queued.waits = !self.bodies.shelf.expect(payload.digest, payload.size);
+            queued.waits = !self.bodies.references.expect(payload.digest, payload.size);
             if queued.waits {
                 break;
             }
@@ -291,7 +291,7 @@ impl<P: Clone> Origin<P> {
         batch.held.append(&mut held);
         for payload in inline {
             // A body may come twice within the batch; each time it gets a reference.
-            let expected = self.bodies.shelf.expect(payload.digest, payload.size);
+            let expected = self.bodies.references.expect(payload.digest, payload.size);
             assert!(expected, "it is being deleted, so the transaction was not ready");
             batch.inline.push(payload);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::shelf::Shelf;
+use crate::body_references::BodyReferences;
 use crate::types::Digest;
 
 /// Those that have arrived on one channel.
@@ -25,9 +25,9 @@ impl Arrivals {
     }
 
     /// How many are done, if the number has grown.
-    pub(super) fn look<P>(&mut self, shelf: &Shelf<P>) -> Option<u64> {
+    pub(super) fn look<P>(&mut self, references: &BodyReferences<P>) -> Option<u64> {
         let before = self.done;
-        let is_done = |digest: &mut Option<Digest>| digest.is_none_or(|one| !shelf.is_coming(&one));
+        let is_done = |digest: &mut Option<Digest>| digest.is_none_or(|one| !references.is_coming(&one));
         while self.coming.pop_front_if(is_done).is_some() {
             self.done += 1;
         }

@@ -9,7 +9,7 @@ use super::shared_bodies::WithoutBody;
 use crate::by_body::ByBody;
 use crate::message::Stock;
 use crate::path::Path;
-use crate::shelf::Shelf;
+use crate::body_references::BodyReferences;
 use crate::time::LocalTime;
 use crate::types::{Digest, Sequence};
 
@@ -25,7 +25,7 @@ pub(super) struct Unsettled {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Bodies<P> {
     /// All that are here, by their hashes.
-    pub(super) shelf: Shelf<P>,
+    pub(super) references: BodyReferences<P>,
     /// Those of versions that the state does not have yet.
     pub(super) early: Early,
     /// What they replace.
@@ -47,9 +47,9 @@ pub(super) struct Bodies<P> {
 }
 
 impl<P: Clone> Bodies<P> {
-    pub(super) fn new(shelf: Shelf<P>, early: Early) -> Self {
+    pub(super) fn new(references: BodyReferences<P>, early: Early) -> Self {
         Bodies {
-            shelf,
+            references,
             early,
             replaced: Replaced::default(),
             unsettled: None,
@@ -90,7 +90,7 @@ impl<P: Clone> Bodies<P> {
         let is_over = self.grace.first().is_some_and(|until| until <= now);
         let over = is_over.then(|| self.grace.pop()).flatten();
         if let Some(digest) = over {
-            self.shelf.release(&digest);
+            self.references.release(&digest);
         }
         over.is_some()
     }
@@ -120,22 +120,22 @@ mod tests {
     #[test]
     fn overwritten_body_is_kept_for_its_time() {
         let (body, at) = (Digest::of(b"body"), LocalTime::from_nanos);
-        let shelf = Shelf::<()>::new([(body, Bytes(4))]);
-        let mut bodies = Bodies::new(shelf, Early::default());
-        bodies.shelf.refer(&body);
+        let references = BodyReferences::<()>::new([(body, Bytes(4))]);
+        let mut bodies = Bodies::new(references, Early::default());
+        bodies.references.refer(&body);
         bodies.keep_until(at(10), body);
         assert_eq!(bodies.expires_at(), Some(at(10)));
         assert!(!bodies.expire(at(9)));
-        assert!(bodies.shelf.is_stored(&body));
+        assert!(bodies.references.is_stored(&body));
         assert!(bodies.expire(at(10)));
-        assert!(bodies.shelf.is_dropping(&body));
+        assert!(bodies.references.is_dropping(&body));
         assert!(!bodies.expire(at(99)));
     }
 
     #[test]
     fn lost_body_has_no_time_left() {
         let (body, at) = (Digest::of(b"body"), LocalTime::from_nanos);
-        let mut bodies = Bodies::new(Shelf::<()>::new([]), Early::default());
+        let mut bodies = Bodies::new(BodyReferences::<()>::new([]), Early::default());
         bodies.keep_until(at(10), body);
         bodies.forget_overwritten(&body);
         assert_eq!((bodies.expires_at(), bodies.pop_overwritten()), (None, None));

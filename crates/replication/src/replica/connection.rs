@@ -12,13 +12,13 @@ impl<P: Clone> Replica<P> {
     /// A new connection to the origin is open.
     pub fn handle_connected(&mut self, now: Reading) {
         self.disconnect();
-        self.connection.begin(now.local, self.bodies.shelf.coming().copied().collect());
+        self.connection.begin(now.local, self.bodies.references.coming().copied().collect());
         self.greet();
     }
 
     /// The store has answered for a body.
     pub(super) fn leave(&mut self, digest: &Digest) {
-        if !self.bodies.shelf.is_coming(digest) {
+        if !self.bodies.references.is_coming(digest) {
             self.connection.leave(digest);
         }
     }
@@ -243,8 +243,8 @@ impl<P: Clone> Replica<P> {
     fn forget_parts(&mut self) {
         if self.apply.partial.take().is_some() {
             self.follow_shelf();
-            let shelf = &self.bodies.shelf;
-            self.apply.buffer.forget_parts(|digest| shelf.is_stored(digest));
+            let references = &self.bodies.references;
+            self.apply.buffer.forget_parts(|digest| references.is_stored(digest));
         }
     }
 
@@ -309,8 +309,8 @@ impl<P: Clone> Replica<P> {
         };
         partial.next.extend(&changes);
         self.follow_shelf();
-        let shelf = &self.bodies.shelf;
-        self.apply.buffer.extend(sequence, changes, |digest| shelf.is_stored(digest));
+        let references = &self.bodies.references;
+        self.apply.buffer.extend(sequence, changes, |digest| references.is_stored(digest));
         let said = self.lease.said(now, stamp, self.faults);
         if more && !self.faults.has(Fault::HalfATransaction) {
             self.apply.partial = Some(partial);

@@ -153,7 +153,7 @@ impl<P: Clone> Replica<P> {
         let is_lost = |object: &Object| {
             let digest = &object.version.content.digest;
             let is_lost =
-                |lost: &BTreeSet<_>| lost.contains(digest) || !self.bodies.shelf.is_stored(digest);
+                |lost: &BTreeSet<_>| lost.contains(digest) || !self.bodies.references.is_stored(digest);
             lost.is_some_and(|lost| !lost.is_empty() && is_lost(lost))
         };
         let new =

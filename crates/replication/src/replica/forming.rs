@@ -47,10 +47,10 @@ impl<P: Clone> Replica<P> {
             let (sequence, key) = (buffered.sequence, (buffered.sequence, change.path.clone()));
             let object = change.content.map(|content| {
                 let digest = &content.digest;
-                let valid = self.bodies.shelf.is_stored(digest) && !writing.lost.contains(digest);
+                let valid = self.bodies.references.is_stored(digest) && !writing.lost.contains(digest);
                 if valid {
                     // So that it is not dropped before the step is shown.
-                    self.bodies.shelf.refer(digest);
+                    self.bodies.references.refer(digest);
                 }
                 forming.is_named &=
                     self.bodies.early.contains(&key) || !self.bodies.scope.has(&key.1);
@@ -60,7 +60,7 @@ impl<P: Clone> Replica<P> {
             if let Some(before) = before.filter(|before| before.valid)
                 && !writing.lost.contains(&before.version.content.digest)
             {
-                self.bodies.shelf.release(&before.version.content.digest);
+                self.bodies.references.release(&before.version.content.digest);
             }
             forming.next.1 += 1;
             rest -= 1;
@@ -76,7 +76,7 @@ impl<P: Clone> Replica<P> {
         let step = Arc::make_mut(&mut writing.step);
         let Late { mut unused, mut between, used } = self.use_late_bodies(step, writing.commits);
         for digest in used {
-            self.bodies.shelf.refer(&digest);
+            self.bodies.references.refer(&digest);
         }
         if self.config.grace.is_zero() || self.is_beyond_quota() {
             unused.append(&mut between);
@@ -86,7 +86,7 @@ impl<P: Clone> Replica<P> {
         (writing.phase, writing.between, writing.since) = (Phase::OnDisk, between, now);
         self.apply.writing = Some(writing);
         for digest in unused {
-            self.bodies.shelf.release(&digest);
+            self.bodies.references.release(&digest);
         }
     }
 }

@@ -9,7 +9,7 @@ use super::{Order, Outage, Skew, Staleness, Step};
 use crate::lane::Lanes;
 use crate::message::Refusal;
 use crate::path::Path;
-use crate::shelf::BodyEffect;
+use crate::body_references::BodyEffect;
 use crate::subscription::Pattern;
 use crate::types::ReplicaId;
 

@@ -28,10 +28,10 @@ impl<P: Clone> Replica<P> {
         let mut rest = self.config.step_slice;
         while rest > 0 {
             let take = |digest: &Digest| {
-                let valid = self.bodies.shelf.is_stored(digest) && !lost.contains(digest);
+                let valid = self.bodies.references.is_stored(digest) && !lost.contains(digest);
                 if valid {
                     // So that it is not dropped before the step is shown.
-                    self.bodies.shelf.refer(digest);
+                    self.bodies.references.refer(digest);
                 }
                 valid
             };
@@ -51,7 +51,7 @@ impl<P: Clone> Replica<P> {
         let Some(Writing { step, lost, .. }) = self.apply.writing.take_if(merges) else { return };
         for object in step.changes.values().flatten().filter(|object| object.valid) {
             if !lost.contains(&object.version.content.digest) {
-                self.bodies.shelf.release(&object.version.content.digest);
+                self.bodies.references.release(&object.version.content.digest);
             }
         }
     }

@@ -44,7 +44,7 @@ use lull_cc::Bytes;
 
 use crate::faults::Faults;
 use crate::message::{Frame, Refusal, Report, Session, Stock, ToOrigin};
-use crate::shelf::Shelf;
+use crate::body_references::BodyReferences;
 use crate::time::{LocalTime, Reading};
 use crate::types::{Digest, DiskFull, Position, Sequence};
 
@@ -112,13 +112,13 @@ impl<P: Clone> Replica<P> {
         mut image: Image,
         bodies: impl IntoIterator<Item = (Digest, Bytes)>,
     ) -> Self {
-        let mut shelf = Shelf::new(bodies);
+        let mut references = BodyReferences::new(bodies);
         let mut early = Early::default();
         for (path, object) in &mut image.objects {
             let version = object.version;
-            let is_stored = shelf.is_stored(&version.content.digest);
+            let is_stored = references.is_stored(&version.content.digest);
             if is_stored {
-                shelf.refer(&version.content.digest);
+                references.refer(&version.content.digest);
             }
             if is_stored && !object.valid {
                 // It was received before the last life ended, and may have been reported as stored.
@@ -127,17 +127,17 @@ impl<P: Clone> Replica<P> {
             }
             object.valid &= is_stored;
         }
-        shelf.collect();
-        shelf.follow();
+        references.collect();
+        references.follow();
         if config.quota.is_some() {
-            shelf.follow_references();
+            references.follow_references();
             early.follow();
         }
         let mut replica = Replica {
             config,
             history: History::new(now.wall, config.step_slice),
             apply: Apply::default(),
-            bodies: Bodies::new(shelf, early),
+            bodies: Bodies::new(references, early),
             missing: MissingBodies::new(config.lanes),
             recency: Recency::default(),
             reads: Reads::default(),
@@ -256,12 +256,12 @@ impl<P: Clone> Replica<P> {
 
     /// Bytes in the store of bodies, with those on their way into and out of it.
     pub fn bytes(&self) -> Bytes {
-        self.bodies.shelf.bytes()
+        self.bodies.references.bytes()
     }
 
     /// The counts since the last call.
     pub fn take_counters(&mut self) -> Counters {
-        self.output.counters.dedup_waits += self.bodies.shelf.take_waited();
+        self.output.counters.dedup_waits += self.bodies.references.take_waited();
         core::mem::take(&mut self.output.counters)
     }
 
@@ -319,7 +319,7 @@ impl<P: Clone> Replica<P> {
 
     /// The next job of the store.
     pub fn poll_effect(&mut self) -> Option<Effect<P>> {
-        if let Some(effect) = self.bodies.shelf.poll_effect() {
+        if let Some(effect) = self.bodies.references.poll_effect() {
             return Some(Effect::Body(effect));
         }
         self.apply.effects.pop_front().map(Effect::Commit)
@@ -352,12 +352,12 @@ impl<P: Clone> Replica<P> {
 
     /// The store has a body, or no room for it.
     pub fn handle_stored(&mut self, now: Reading, digest: &Digest, outcome: Result<(), DiskFull>) {
-        self.bodies.shelf.handle_stored(digest, outcome);
+        self.bodies.references.handle_stored(digest, outcome);
         match outcome {
             Ok(()) => {
                 self.force_for_stored(digest);
                 self.expose_early(digest);
-                if self.bodies.shelf.is_stored(digest) {
+                if self.bodies.references.is_stored(digest) {
                     self.late_with(digest);
                     self.take_over_all(now.local, digest);
                 }
@@ -376,7 +376,7 @@ impl<P: Clone> Replica<P> {
 
     /// The store has deleted a body.
     pub fn handle_dropped(&mut self, digest: &Digest) {
-        self.bodies.shelf.handle_dropped(digest);
+        self.bodies.references.handle_dropped(digest);
         self.report_taken();
         self.leave(digest);
         self.greet();

@@ -71,7 +71,7 @@ impl<P: Clone> Replica<P> {
     /// Where the body of a version of one of these states is.
     pub fn holding(&self, path: &Path, version: &Version) -> Holding {
         let current = self.object(path).map(|object| object.version);
-        if self.bodies.shelf.is_stored(&version.content.digest) {
+        if self.bodies.references.is_stored(&version.content.digest) {
             Holding::Here
         } else if current == Some(*version) {
             Holding::Comes

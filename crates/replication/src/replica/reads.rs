@@ -347,7 +347,7 @@ impl<P: Clone> Replica<P> {
                 match self.image.objects.get(path).copied() {
                     // If it was overwritten: it was current at its lookup, which precedes an open. So the
                     // read may be of that time.
-                    _ if self.bodies.shelf.is_stored(&version.content.digest) => {
+                    _ if self.bodies.references.is_stored(&version.content.digest) => {
                         self.find(now, path);
                         Ok(Outcome::Object(*version))
                     }
@@ -400,7 +400,7 @@ impl<P: Clone> Replica<P> {
     /// not need.
     fn go_on(&mut self, now: LocalTime, path: &Path, version: &Version) -> Result<Outcome, Why> {
         let content = version.content;
-        if self.bodies.shelf.is_stored(&content.digest) {
+        if self.bodies.references.is_stored(&content.digest) {
             self.find(now, path);
             return Ok(Outcome::Object(*version));
         }

@@ -58,7 +58,7 @@ impl<P: Clone> Replica<P> {
             let frees = self.bodies.early.has(&path).then(|| self.frees(&path)).flatten();
             self.bodies.replaced.set(path, frees);
         }
-        while let Some(digest) = self.bodies.shelf.poll_changed() {
+        while let Some(digest) = self.bodies.references.poll_changed() {
             for path in self.bodies.replaced.with_body(&digest) {
                 let frees = self.frees(&path);
                 self.bodies.replaced.set(path, frees);
@@ -70,7 +70,7 @@ impl<P: Clone> Replica<P> {
     fn frees(&self, path: &Path) -> Option<(Digest, u64)> {
         let object = self.image.objects.get(path).filter(|object| object.valid)?;
         let digest = object.version.content.digest;
-        Some((digest, self.bodies.shelf.held_by(&digest, 1).0))
+        Some((digest, self.bodies.references.held_by(&digest, 1).0))
     }
 
     /// Bytes of bodies that are freed when all early bodies are in the state, and one more of an object.

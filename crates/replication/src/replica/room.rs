@@ -4,30 +4,30 @@ use std::collections::BTreeMap;
 
 use super::{Object, Replica, Step};
 use crate::path::Path;
-use crate::shelf::Pin;
-use crate::shelf::Shelf;
+use crate::body_references::Pin;
+use crate::body_references::BodyReferences;
 use crate::types::{Content, Digest};
 
 impl<P: Clone> Replica<P> {
     /// Bytes of bodies that the quota still permits.
     pub(super) fn room(&self) -> u64 {
-        let kept = self.bodies.shelf.kept().0;
+        let kept = self.bodies.references.kept().0;
         self.config.quota.map_or(u64::MAX, |quota| quota.0.saturating_sub(kept))
     }
 
     /// Whether the bodies exceed the quota.
     pub(super) fn is_beyond_quota(&self) -> bool {
-        self.config.quota.is_some_and(|quota| self.bodies.shelf.kept() > quota)
+        self.config.quota.is_some_and(|quota| self.bodies.references.kept() > quota)
     }
 
     /// Whether a body without a waiting read exceeds the quota: speculation does not evict. It may take the
     /// place of its earlier version.
     pub(super) fn is_full_for(&mut self, path: &Path, content: &Content) -> bool {
         let Some(quota) = self.config.quota else { return false };
-        if self.bodies.shelf.is_stored(&content.digest) {
+        if self.bodies.references.is_stored(&content.digest) {
             return false;
         }
-        let kept = self.bodies.shelf.kept().0.saturating_add(content.size.0);
+        let kept = self.bodies.references.kept().0.saturating_add(content.size.0);
         kept > quota.0 && kept > quota.0.saturating_add(self.replaced(Some(path)))
     }
 
@@ -35,26 +35,26 @@ impl<P: Clone> Replica<P> {
     /// it. `unused` holds the bodies that are dropped anyway, and afterwards all dropped ones.
     pub(super) fn make_room(&mut self, step: &mut Step, unused: &mut Vec<Digest>) {
         let Some(quota) = self.config.quota else { return };
-        let mut excess = self.bodies.shelf.kept().0.saturating_sub(quota.0);
+        let mut excess = self.bodies.references.kept().0.saturating_sub(quota.0);
         if excess == 0 {
             return;
         }
         // Several references to one body may go.
         let mut going = BTreeMap::new();
-        let mut goes = |shelf: &Shelf<P>, digest: &Digest| {
-            let references = going.entry(*digest).or_insert(0);
-            *references += 1;
-            shelf.held_by(digest, *references).0
+        let mut goes = |references: &BodyReferences<P>, digest: &Digest| {
+            let count = going.entry(*digest).or_insert(0);
+            *count += 1;
+            references.held_by(digest, *count).0
         };
         for digest in &*unused {
-            excess = excess.saturating_sub(goes(&self.bodies.shelf, digest));
+            excess = excess.saturating_sub(goes(&self.bodies.references, digest));
         }
         // Bodies replaced by newer ones are dropped when these are in the state.
         excess = excess.saturating_sub(self.replaced(None));
         while excess > 0
             && let Some(digest) = self.bodies.pop_overwritten()
         {
-            excess = excess.saturating_sub(goes(&self.bodies.shelf, &digest));
+            excess = excess.saturating_sub(goes(&self.bodies.references, &digest));
             unused.push(digest);
         }
         for path in self.recency.oldest_first() {
@@ -65,7 +65,7 @@ impl<P: Clone> Replica<P> {
                 continue;
             };
             // Evicting a body that is being read would free nothing.
-            let is_read = self.bodies.shelf.is_pinned(&object.version.content.digest);
+            let is_read = self.bodies.references.is_pinned(&object.version.content.digest);
             if !step.changes.contains_key(path) && !is_read {
                 excess = excess.saturating_sub(object.version.content.size.0);
                 self.output.counters.evicted += 1;
@@ -76,12 +76,12 @@ impl<P: Clone> Replica<P> {
 
     /// Keeps a body for a reader; none if it is missing. It counts for the quota.
     pub fn pin(&mut self, digest: &Digest) -> Option<Pin> {
-        self.bodies.shelf.pin(digest)
+        self.bodies.references.pin(digest)
     }
 
     /// No reader needs it by that pin any more.
     pub fn unpin(&mut self, pin: Pin) {
-        self.bodies.shelf.unpin(pin);
+        self.bodies.references.unpin(pin);
     }
 
     /// An object was read, or has become valid.

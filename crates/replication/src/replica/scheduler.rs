@@ -149,8 +149,8 @@ impl<P: Clone> Replica<P> {
     /// these. So no more of them are in memory, however slow this disk is.
     pub(super) fn report_taken(&mut self) {
         let (pushed, fetched) = (
-            self.connection.pushed.look(&self.bodies.shelf),
-            self.connection.fetched.look(&self.bodies.shelf),
+            self.connection.pushed.look(&self.bodies.references),
+            self.connection.fetched.look(&self.bodies.references),
         );
         if self.is_connected() {
             if let Some(pushed) = pushed {
@@ -164,7 +164,7 @@ impl<P: Clone> Replica<P> {
 
     /// A demand body in the store has everything before it applied (rule 2.3).
     pub(super) fn force_for_stored(&mut self, digest: &Digest) {
-        if !self.bodies.shelf.is_stored(digest) {
+        if !self.bodies.references.is_stored(digest) {
             return;
         }
         // Fewer than the objects that may have the body.
@@ -187,8 +187,8 @@ impl<P: Clone> Replica<P> {
             self.output.counters.refused += 1;
             if version.sequence > committed {
                 self.follow_shelf();
-                let shelf = &self.bodies.shelf;
-                let is_stored = |digest: &Digest| shelf.is_stored(digest);
+                let references = &self.bodies.references;
+                let is_stored = |digest: &Digest| references.is_stored(digest);
                 self.apply.buffer.refuse(version.sequence, &path, is_stored);
             }
         } else {
@@ -196,13 +196,13 @@ impl<P: Clone> Replica<P> {
             self.missing.accept(&path, version.sequence);
             let before = self.bodies.early.insert(path.clone(), version);
             if before != Some(content.digest) {
-                self.bodies.shelf.store_referenced(payload);
-                if version.sequence <= committed && self.bodies.shelf.is_stored(&content.digest) {
+                self.bodies.references.store_referenced(payload);
+                if version.sequence <= committed && self.bodies.references.is_stored(&content.digest) {
                     self.bodies.early.is_late((version.sequence, path.clone()));
                 }
                 // An origin restored from a backup has made another commit of this number.
                 if let Some(before) = before {
-                    self.bodies.shelf.release(&before);
+                    self.bodies.references.release(&before);
                 }
                 self.expose_early(&content.digest);
             }
@@ -231,13 +231,13 @@ impl<P: Clone> Replica<P> {
 
     /// The bug in which bodies become visible too early.
     pub(super) fn expose_early(&mut self, digest: &Digest) {
-        if !self.faults.has(Fault::BodyBeforeInvalidations) || !self.bodies.shelf.is_stored(digest)
+        if !self.faults.has(Fault::BodyBeforeInvalidations) || !self.bodies.references.is_stored(digest)
         {
             return;
         }
         for (path, version) in self.bodies.early.iter() {
             if version.content.digest == *digest {
-                self.bodies.shelf.refer(digest);
+                self.bodies.references.refer(digest);
                 let object = Object { version: *version, valid: true };
                 self.image.objects.insert(path.clone(), object);
             }
@@ -266,7 +266,7 @@ impl<P: Clone> Replica<P> {
 
     /// Updates the buffer's counts of stored bodies.
     pub(super) fn follow_shelf(&mut self) {
-        while let Some((digest, is_stored)) = self.bodies.shelf.poll_turned() {
+        while let Some((digest, is_stored)) = self.bodies.references.poll_turned() {
             self.apply.buffer.turn(&digest, is_stored);
         }
         self.follow_replaced();
@@ -274,7 +274,7 @@ impl<P: Clone> Replica<P> {
 
     /// If the body is in the store, objects of the state that lack it become valid by the next step.
     pub(super) fn late_with(&mut self, digest: &Digest) {
-        if !self.bodies.shelf.is_stored(digest) {
+        if !self.bodies.references.is_stored(digest) {
             return;
         }
         let present = self.position();
@@ -351,7 +351,7 @@ impl<P: Clone> Replica<P> {
         }
         // Only now: a body without use under one name may be used by the step under another.
         for digest in unused {
-            self.bodies.shelf.release(&digest);
+            self.bodies.references.release(&digest);
         }
     }
 
@@ -463,7 +463,7 @@ impl<P: Clone> Replica<P> {
             let object = change.content.map(|content| {
                 // Commits do not wait for bodies that are left out.
                 let valid = all_here && self.bodies.scope.has(&change.path)
-                    || self.bodies.shelf.is_stored(&content.digest);
+                    || self.bodies.references.is_stored(&content.digest);
                 Object { version: Version { sequence, content }, valid }
             });
             (change.path.clone(), object)
@@ -507,7 +507,7 @@ impl<P: Clone> Replica<P> {
                         // The invalidation, which comes by its own channel, is trusted.
                         self.output.counters.corrupt += 1;
                         done.extend(self.bodies.early.remove(&key));
-                    } else if self.bodies.shelf.is_stored(&digest) {
+                    } else if self.bodies.references.is_stored(&digest) {
                         self.output.counters.late += 1;
                         let object = Object { valid: true, ..object };
                         step.changes.insert(path.clone(), Some(object));
@@ -528,11 +528,11 @@ impl<P: Clone> Replica<P> {
     /// A body is missing from the store or corrupt: its objects are invalid, and are fetched again when they
     /// are read.
     pub fn handle_missing(&mut self, now: Reading, digest: &Digest) {
-        if !self.bodies.shelf.is_stored(digest) {
+        if !self.bodies.references.is_stored(digest) {
             return;
         }
         self.output.counters.missing += 1;
-        self.bodies.shelf.discard(digest);
+        self.bodies.references.discard(digest);
         if let Some(writing) = &mut self.apply.writing {
             writing.lost.insert(*digest);
         }
@@ -556,6 +556,6 @@ impl<P: Clone> Replica<P> {
     /// Whether a body is stored here, overwritten or not.
     #[cfg(test)]
     pub(super) fn has_body(&self, digest: &Digest) -> bool {
-        self.bodies.shelf.is_stored(digest)
+        self.bodies.references.is_stored(digest)
     }
 }

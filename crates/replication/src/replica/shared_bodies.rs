@@ -62,14 +62,14 @@ impl<P: Clone> Replica<P> {
         let Some(Object { version, valid: false }) = self.image.objects.get(path).copied() else {
             return false;
         };
-        if !self.bodies.shelf.is_stored(&version.content.digest) {
+        if !self.bodies.references.is_stored(&version.content.digest) {
             return false;
         }
         self.missing.accept(path, version.sequence);
         let key = (version.sequence, path.clone());
         // A body that arrived for it is referenced already.
         if !self.bodies.early.contains(&key) {
-            self.bodies.shelf.refer(&version.content.digest);
+            self.bodies.references.refer(&version.content.digest);
             self.bodies.early.insert(path.clone(), version);
         }
         self.bodies.early.is_late(key);

@@ -17,7 +17,7 @@ impl<P: Clone> Replica<P> {
     pub(super) fn write(&mut self, step: Step, commits: usize, between: Vec<Digest>) {
         // So that no body is dropped while a step that needs it is being written.
         for object in step.changes.values().flatten().filter(|object| object.valid) {
-            self.bodies.shelf.refer(&object.version.content.digest);
+            self.bodies.references.refer(&object.version.content.digest);
         }
         let step = Arc::new(step);
         self.apply.effects.push_back(Arc::clone(&step));
@@ -58,7 +58,7 @@ impl<P: Clone> Replica<P> {
         let valid = step.changes.values().flatten().filter(|object| object.valid);
         let digests = valid.map(|object| &object.version.content.digest).chain(&between);
         for digest in digests.filter(|digest| !lost.contains(*digest)) {
-            self.bodies.shelf.release(digest);
+            self.bodies.references.release(digest);
         }
         for (path, object) in &step.changes {
             let key = object.map(|object| (object.version.sequence, path.clone()));
@@ -158,7 +158,7 @@ impl<P: Clone> Replica<P> {
 
     fn give_up(&mut self, now: LocalTime, digest: Digest, grace: Duration) {
         if grace.is_zero() {
-            self.bodies.shelf.release(&digest);
+            self.bodies.references.release(&digest);
         } else {
             self.bodies.keep_until(now.plus(grace), digest);
         }
@@ -195,7 +195,7 @@ impl<P: Clone> Replica<P> {
             let object = self.image.objects.get(&key.1);
             match object.filter(|object| object.version.sequence == key.0) {
                 Some(Object { valid: false, .. }) => {
-                    if self.bodies.shelf.is_stored(&version.content.digest) {
+                    if self.bodies.references.is_stored(&version.content.digest) {
                         self.bodies.early.is_late(key);
                     }
                 }
@@ -210,7 +210,7 @@ impl<P: Clone> Replica<P> {
     /// A body is no longer kept for this version.
     pub(super) fn give_back(&mut self, key: &Key) {
         if let Some(digest) = self.bodies.early.remove(key) {
-            self.bodies.shelf.release(&digest);
+            self.bodies.references.release(&digest);
         }
     }
 }

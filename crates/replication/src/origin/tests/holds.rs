@@ -36,7 +36,7 @@ fn held_body_is_kept_for_its_transaction() {
     bench.origin.release_hold(HoldId(3));
     bench.disk();
     assert!(!bench.origin.has_body(&Digest([1; 32])));
-    assert_eq!(bench.origin.bodies.shelf.bytes(), Bytes(20));
+    assert_eq!(bench.origin.bodies.references.bytes(), Bytes(20));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn lost_body_is_restored_by_a_hold() {
     bench.origin.handle_hold(HoldId(1), payload(1, 10));
     bench.origin.handle_stored(reading(0), &Digest([1; 32]), Err(DiskFull));
     assert_eq!(bench.events(), [Event::Held { id: HoldId(1), outcome: Err(DiskFull) }]);
-    assert!(bench.origin.bodies.shelf.lost().next().is_some());
+    assert!(bench.origin.bodies.references.lost().next().is_some());
     let _ = bench.origin.poll_effect();
     bench.origin.handle_hold(HoldId(2), payload(1, 10));
     bench.disk();

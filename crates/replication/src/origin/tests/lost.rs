@@ -65,5 +65,5 @@ fn body_missing_at_start_is_kept_after_a_rewrite() {
     bench.committed("b1");
     bench.committed("b2");
     bench.committed("c3");
-    assert!(bench.origin.bodies.shelf.is_stored(&Digest([1; 32])), "`a` still has it");
+    assert!(bench.origin.bodies.references.is_stored(&Digest([1; 32])), "`a` still has it");
 }

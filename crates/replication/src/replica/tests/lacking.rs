@@ -127,7 +127,7 @@ fn body_lost_during_a_step_is_invalid_in_the_step_too() {
     bench.body(3, "q2", false);
     bench.disk();
     for (path, object) in &bench.replica.image.objects {
-        let stored = bench.replica.bodies.shelf.is_stored(&object.version.content.digest);
+        let stored = bench.replica.bodies.references.is_stored(&object.version.content.digest);
         assert!(stored || !object.valid, "`{path}` is said to be here");
     }
     assert_eq!(bench.read("p"), "1", "it has the body that has come for q");

@@ -17,7 +17,7 @@
 //!
 //! A body may be stored in two ways at once, by itself and with a step: it exists if one of them succeeds.
 //!
-//! An object that needs a lost body keeps its reference, see [`Shelf::miss`]: the body is `Lost` until it is
+//! An object that needs a lost body keeps its reference, see [`BodyReferences::miss`]: the body is `Lost` until it is
 //! stored again, or until the last reference is released.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -70,7 +70,7 @@ pub struct Pin(Digest, u64);
 
 /// The bodies of one machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Shelf<P> {
+pub(crate) struct BodyReferences<P> {
     entries: BTreeMap<Digest, Entry<P>>,
     pins: BTreeSet<Pin>,
     last_pin: u64,
@@ -90,8 +90,8 @@ pub(crate) struct Shelf<P> {
     coming: BTreeSet<Digest>,
 }
 
-impl<P> Shelf<P> {
-    /// A shelf with the bodies that were found in the store. [`Shelf::collect`] drops those without
+impl<P> BodyReferences<P> {
+    /// Of the bodies that were found in the store. [`BodyReferences::collect`] drops those without
     /// references.
     pub(crate) fn new(found: impl IntoIterator<Item = (Digest, Bytes)>) -> Self {
         let entry = |size| Entry { references: 0, size, state: State::Stored, missed: false };
@@ -99,7 +99,7 @@ impl<P> Shelf<P> {
             found.into_iter().map(|(digest, size)| (digest, entry(size))).collect();
         let bytes = entries.values().map(|entry| entry.size.0).sum();
         let (pins, effects) = Default::default();
-        Shelf {
+        BodyReferences {
             entries,
             pins,
             last_pin: 0,
@@ -114,7 +114,7 @@ impl<P> Shelf<P> {
         }
     }
 
-    /// From now on [`poll_turned`](Shelf::poll_turned) reports each change of [`is_stored`](Shelf::is_stored).
+    /// From now on [`poll_turned`](BodyReferences::poll_turned) reports each change of [`is_stored`](BodyReferences::is_stored).
     pub(crate) fn follow(&mut self) {
         self.turned = Some(VecDeque::new());
     }
@@ -130,7 +130,7 @@ impl<P> Shelf<P> {
         }
     }
 
-    /// From now on [`poll_changed`](Shelf::poll_changed) reports each change of [`held_by`](Shelf::held_by).
+    /// From now on [`poll_changed`](BodyReferences::poll_changed) reports each change of [`held_by`](BodyReferences::held_by).
     pub(crate) fn follow_references(&mut self) {
         self.changed = Some(VecDeque::new());
     }
@@ -140,7 +140,7 @@ impl<P> Shelf<P> {
         self.changed.as_mut()?.pop_front()
     }
 
-    /// From now on [`poll_doomed`](Shelf::poll_doomed) reports each deletion that begins.
+    /// From now on [`poll_doomed`](BodyReferences::poll_doomed) reports each deletion that begins.
     pub(crate) fn follow_drops(&mut self) {
         self.doomed = Some(VecDeque::new());
     }
