@@ -52,6 +52,7 @@
 
 #![forbid(unsafe_code)]
 
+mod body_references;
 mod by_body;
 pub mod checker;
 mod faults;
@@ -61,13 +62,12 @@ pub mod message;
 pub mod origin;
 pub mod path;
 pub mod replica;
-mod body_references;
 pub mod subscription;
 pub mod time;
 pub mod token;
 pub mod types;
 pub mod wire;
 
+pub use body_references::{BodyEffect, Pin};
 pub use faults::Fault;
 pub use path::Path;
-pub use body_references::{BodyEffect, Pin};

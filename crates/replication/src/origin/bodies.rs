@@ -42,7 +42,8 @@ impl<P: Clone> Origin<P> {
     pub fn handle_stored(&mut self, now: Reading, digest: &Digest, outcome: Result<(), DiskFull>) {
         self.handle_stored_body(digest, outcome);
         // It may be stored, or be on its way, by the log.
-        let gone = !self.bodies.references.is_stored(digest) && !self.bodies.references.is_coming(digest);
+        let gone =
+            !self.bodies.references.is_stored(digest) && !self.bodies.references.is_coming(digest);
         if outcome.is_err() && gone {
             self.reject_transactions_with(digest, &Refused::Disk(DiskFull));
         }

@@ -39,10 +39,10 @@ use std::sync::Arc;
 
 use lull_cc::Bytes;
 
+use crate::body_references::BodyReferences;
 use crate::faults::{Fault, Faults};
 use crate::message::{Frame, PROTOCOL, Refusal, Session, ToOrigin, ToReplica};
 use crate::path::Path;
-use crate::body_references::BodyReferences;
 use crate::subscription::Subscription;
 use crate::time::{LocalTime, Reading, SlewedClock};
 use crate::types::Content;

@@ -82,7 +82,9 @@ impl<P: Clone> Origin<P> {
     /// Whether the first waiting transaction has all of its bodies. The store is asked for one body at a
     /// time, so that a transaction with many bodies is not searched after each of them.
     fn is_first_ready(&mut self) -> bool {
-        let (references, Some(queued)) = (&mut self.bodies.references, self.pending.queue.front_mut()) else {
+        let (references, Some(queued)) =
+            (&mut self.bodies.references, self.pending.queue.front_mut())
+        else {
             self.bodies.references.forget_doomed();
             return false;
         };

@@ -27,7 +27,8 @@ impl Arrivals {
     /// How many are done, if the number has grown.
     pub(super) fn look<P>(&mut self, references: &BodyReferences<P>) -> Option<u64> {
         let before = self.done;
-        let is_done = |digest: &mut Option<Digest>| digest.is_none_or(|one| !references.is_coming(&one));
+        let is_done =
+            |digest: &mut Option<Digest>| digest.is_none_or(|one| !references.is_coming(&one));
         while self.coming.pop_front_if(is_done).is_some() {
             self.done += 1;
         }

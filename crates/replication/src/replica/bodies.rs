@@ -6,10 +6,10 @@ use super::grace::Grace;
 use super::replaced::Replaced;
 use super::scope::Scope;
 use super::shared_bodies::WithoutBody;
+use crate::body_references::BodyReferences;
 use crate::by_body::ByBody;
 use crate::message::Stock;
 use crate::path::Path;
-use crate::body_references::BodyReferences;
 use crate::time::LocalTime;
 use crate::types::{Digest, Sequence};
 

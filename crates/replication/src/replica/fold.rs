@@ -152,8 +152,9 @@ impl<P: Clone> Replica<P> {
         let lost = self.apply.writing.as_ref().map(|writing| &writing.lost);
         let is_lost = |object: &Object| {
             let digest = &object.version.content.digest;
-            let is_lost =
-                |lost: &BTreeSet<_>| lost.contains(digest) || !self.bodies.references.is_stored(digest);
+            let is_lost = |lost: &BTreeSet<_>| {
+                lost.contains(digest) || !self.bodies.references.is_stored(digest)
+            };
             lost.is_some_and(|lost| !lost.is_empty() && is_lost(lost))
         };
         let new =

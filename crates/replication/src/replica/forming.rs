@@ -47,7 +47,8 @@ impl<P: Clone> Replica<P> {
             let (sequence, key) = (buffered.sequence, (buffered.sequence, change.path.clone()));
             let object = change.content.map(|content| {
                 let digest = &content.digest;
-                let valid = self.bodies.references.is_stored(digest) && !writing.lost.contains(digest);
+                let valid =
+                    self.bodies.references.is_stored(digest) && !writing.lost.contains(digest);
                 if valid {
                     // So that it is not dropped before the step is shown.
                     self.bodies.references.refer(digest);

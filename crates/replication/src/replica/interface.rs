@@ -6,10 +6,10 @@ use std::sync::Arc;
 use lull_cc::Bytes;
 
 use super::{Order, Outage, Skew, Staleness, Step};
+use crate::body_references::BodyEffect;
 use crate::lane::Lanes;
 use crate::message::Refusal;
 use crate::path::Path;
-use crate::body_references::BodyEffect;
 use crate::subscription::Pattern;
 use crate::types::ReplicaId;
 

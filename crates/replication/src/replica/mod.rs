@@ -42,9 +42,9 @@ use core::time::Duration;
 
 use lull_cc::Bytes;
 
+use crate::body_references::BodyReferences;
 use crate::faults::Faults;
 use crate::message::{Frame, Refusal, Report, Session, Stock, ToOrigin};
-use crate::body_references::BodyReferences;
 use crate::time::{LocalTime, Reading};
 use crate::types::{Digest, DiskFull, Position, Sequence};
 

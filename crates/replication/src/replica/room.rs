@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Object, Replica, Step};
-use crate::path::Path;
-use crate::body_references::Pin;
 use crate::body_references::BodyReferences;
+use crate::body_references::Pin;
+use crate::path::Path;
 use crate::types::{Content, Digest};
 
 impl<P: Clone> Replica<P> {

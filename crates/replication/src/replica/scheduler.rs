@@ -197,7 +197,9 @@ impl<P: Clone> Replica<P> {
             let before = self.bodies.early.insert(path.clone(), version);
             if before != Some(content.digest) {
                 self.bodies.references.store_referenced(payload);
-                if version.sequence <= committed && self.bodies.references.is_stored(&content.digest) {
+                if version.sequence <= committed
+                    && self.bodies.references.is_stored(&content.digest)
+                {
                     self.bodies.early.is_late((version.sequence, path.clone()));
                 }
                 // An origin restored from a backup has made another commit of this number.
@@ -231,7 +233,8 @@ impl<P: Clone> Replica<P> {
 
     /// The bug in which bodies become visible too early.
     pub(super) fn expose_early(&mut self, digest: &Digest) {
-        if !self.faults.has(Fault::BodyBeforeInvalidations) || !self.bodies.references.is_stored(digest)
+        if !self.faults.has(Fault::BodyBeforeInvalidations)
+            || !self.bodies.references.is_stored(digest)
         {
             return;
         }

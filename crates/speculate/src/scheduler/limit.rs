@@ -117,13 +117,13 @@ impl Limit {
     }
 
     /// Concurrent requests up to which a prefetch may start.
-    pub(super) fn whole(&self) -> usize {
+    pub(super) fn concurrent_limit(&self) -> usize {
         (self.value as usize).max(1)
     }
 
     /// Usual service times after which a prefetch in service is left to its end, if there is one request too
     /// many. At a limit of 1 that is never, at 1.5 it is after one service time, just below 2 at once.
-    pub(super) fn min_finish_ratio(&self) -> f64 {
+    pub(super) fn spare_after_service_times(&self) -> f64 {
         let part = libm::modf(self.value).0;
         if self.value < 1.0 { f64::INFINITY } else { (1.0 - part) / part }
     }
@@ -190,7 +190,7 @@ impl Limit {
     /// A request of demand was answered.
     pub(super) fn note(&mut self, now: Timestamp, sample: Sample) {
         self.harm.note(now, sample);
-        let is_queued = if sample.others >= self.whole() { 1.0 } else { 0.0 };
+        let is_queued = if sample.others >= self.concurrent_limit() { 1.0 } else { 0.0 };
         self.queued += (is_queued - self.queued) * QUEUED;
         if !sample.with_prefetches {
             return;

@@ -383,7 +383,7 @@ impl Scheduler {
         }
         let is_paced = now < self.paced_until || (self.limit.share() < 1.0 && prefetches > 0);
         let is_full = prefetches >= self.parameters.most_in_service
-            || demand + prefetches >= self.limit.whole();
+            || demand + prefetches >= self.limit.concurrent_limit();
         if is_paced || is_full {
             self.limit.binds();
         }
@@ -393,9 +393,10 @@ impl Scheduler {
     /// Demand has arrived: aborts prefetches until there are no more requests than the limit, the youngest
     /// first. One more is kept if it is likely to end soon.
     fn make_room(&mut self, now: Timestamp) -> bool {
-        let kept = self.usual.unwrap_or_default().as_secs_f64() * self.limit.min_finish_ratio();
-        let mut over =
-            (self.demand.len() + 1 + self.prefetches.len()).saturating_sub(self.limit.whole());
+        let kept =
+            self.usual.unwrap_or_default().as_secs_f64() * self.limit.spare_after_service_times();
+        let mut over = (self.demand.len() + 1 + self.prefetches.len())
+            .saturating_sub(self.limit.concurrent_limit());
         let mut spared = false;
         let mut youngest_first: Vec<(Id, Timestamp)> =
             self.prefetches.iter().map(|(id, one)| (id, one.began)).collect();
