@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use flate2::read::MultiGzDecoder;
 use lull_cc::Bytes;
 use lull_speculate::evaluate::{
-    Contestant, Evaluation, Interval, Measured, Plan, evaluate, ranking,
+    Evaluation, Interval, Measured, NamedPredictor, Plan, evaluate, ranking,
 };
 use lull_speculate::log::{Entry, Reader};
 use lull_speculate::observe::{ClientHasher, Limits, Observer};
@@ -41,10 +41,10 @@ fn main() -> ExitCode {
         eprintln!("usage: predictors [--validation] LOG[.gz] ...");
         return ExitCode::from(2);
     }
-    let contestants = Contestants::all();
+    let compared = ComparedPredictors::all();
     let mut logs = Vec::new();
     for path in &paths {
-        match measure(path, &contestants) {
+        match measure(path, &compared) {
             Ok(evaluation) => logs.push((path.display().to_string(), evaluation)),
             Err(error) => {
                 eprintln!("{}: {error}", path.display());
@@ -52,11 +52,11 @@ fn main() -> ExitCode {
             }
         }
     }
-    print_choice(&contestants, &logs);
-    print_changes(&contestants, &logs);
+    print_choice(&compared, &logs);
+    print_changes(&compared, &logs);
     if paths.len() == arguments.len() {
         for (name, evaluation) in &logs {
-            print_later(&contestants, name, evaluation);
+            print_later(&compared, name, evaluation);
         }
     }
     ExitCode::SUCCESS
@@ -65,13 +65,13 @@ fn main() -> ExitCode {
 /// A predictor with its name; none is the list of the most popular URLs.
 type Named = (String, Option<PpmParameters>);
 
-struct Contestants {
+struct ComparedPredictors {
     /// Candidates first, then those that only show the cost of a guarantee.
     all: Vec<Named>,
     candidates: usize,
 }
 
-impl Contestants {
+impl ComparedPredictors {
     /// The papers' grid and the baselines, then all combinations of the parameters: contexts of up to two
     /// pages, the papers' windows and those that only count ahead, with and without fading, alone and with
     /// shorter contexts. How many clients must have gone the same way is a promise, and not varied.
@@ -107,12 +107,12 @@ impl Contestants {
                 all.push((format!("default, {change}"), Some(parameters)));
             }
         }
-        Contestants { all, candidates }
+        ComparedPredictors { all, candidates }
     }
 
     fn place(&self, parameters: &PpmParameters) -> usize {
         let is_it = |(_, other): &Named| other.as_ref() == Some(parameters);
-        self.all.iter().position(is_it).expect("it is among the contestants")
+        self.all.iter().position(is_it).expect("it is among the compared")
     }
 }
 
@@ -186,8 +186,8 @@ fn changes() -> Vec<(String, PpmParameters)> {
     all
 }
 
-/// Trains all contestants on a log, and measures them on its middle and its last third.
-fn measure(path: &Path, contestants: &Contestants) -> Result<Evaluation, String> {
+/// Trains all compared on a log, and measures them on its middle and its last third.
+fn measure(path: &Path, compared: &ComparedPredictors) -> Result<Evaluation, String> {
     let bytes = read(path).map_err(|error| error.to_string())?;
     let lines = || bytes.split(|byte| *byte == b'\n');
     let mut reader = Reader::detect(lines()).ok_or("no format that is known")?;
@@ -199,7 +199,7 @@ fn measure(path: &Path, contestants: &Contestants) -> Result<Evaluation, String>
     let (first, last) = entries.first().zip(entries.last()).ok_or("there is no request")?;
     let plan = Plan::split(first.at, last.at, THIRD, THIRD);
     let half_life = PpmParameters::shipped().half_life;
-    let mut predictors: Vec<Box<dyn Predictor>> = contestants
+    let mut predictors: Vec<Box<dyn Predictor>> = compared
         .all
         .iter()
         .map(|(_, parameters)| match parameters {
@@ -207,11 +207,11 @@ fn measure(path: &Path, contestants: &Contestants) -> Result<Evaluation, String>
             None => Box::new(TopN::new(half_life)),
         })
         .collect();
-    let mut named: Vec<Contestant<'_>> = contestants
+    let mut named: Vec<NamedPredictor<'_>> = compared
         .all
         .iter()
         .zip(&mut predictors)
-        .map(|((name, _), predictor)| Contestant {
+        .map(|((name, _), predictor)| NamedPredictor {
             name: name.clone(),
             predictor: &mut **predictor,
         })
@@ -257,12 +257,12 @@ fn three(number: f64) -> String {
 }
 
 /// The best by the validation slices, and the rank of the present default.
-fn print_choice(contestants: &Contestants, logs: &[(String, Evaluation)]) {
+fn print_choice(compared: &ComparedPredictors, logs: &[(String, Evaluation)]) {
     let slices: Vec<&[Measured]> =
-        logs.iter().map(|(_, log)| &log.slices[0][..contestants.candidates]).collect();
+        logs.iter().map(|(_, log)| &log.slices[0][..compared.candidates]).collect();
     let ranked = ranking(&slices, is_baseline, &BYTES);
-    let default = &contestants.all[contestants.place(&PpmParameters::shipped())].0;
-    println!("\nthe choice among {}, by the validation slices", contestants.candidates);
+    let default = &compared.all[compared.place(&PpmParameters::shipped())].0;
+    println!("\nthe choice among {}, by the validation slices", compared.candidates);
     head("", ["predictor", "short by", "over the best baseline"].map(str::to_owned));
     for (rank, (name, standing)) in ranked.iter().enumerate() {
         let is_default = name == default;
@@ -275,7 +275,7 @@ fn print_choice(contestants: &Contestants, logs: &[(String, Evaluation)]) {
 }
 
 /// The benefit of each rule of the default, on the validation slices.
-fn print_changes(contestants: &Contestants, logs: &[(String, Evaluation)]) {
+fn print_changes(compared: &ComparedPredictors, logs: &[(String, Evaluation)]) {
     println!("\none rule of the default changed at a time, on the validation slices");
     for (name, log) in logs {
         println!("{name}: {} pages", log.slices[0].first().map_or(0, |one| one.pages));
@@ -286,12 +286,12 @@ fn print_changes(contestants: &Contestants, logs: &[(String, Evaluation)]) {
     });
     head("changed", columns);
     for (change, parameters) in changes() {
-        let place = contestants.place(&parameters);
+        let place = compared.place(&parameters);
         let cells = logs.iter().flat_map(|(_, log)| {
             let one = &log.slices[0][place];
             let ten = one.by_length.iter().find(|point| point.length == Some(10));
             let rates = SHOWN.iter().map(move |bytes| three(one.page_hit_rate_at(*bytes)));
-            let both = (place, contestants.place(&PpmParameters::shipped()));
+            let both = (place, compared.place(&PpmParameters::shipped()));
             let difference = log.bootstraps[0].difference_with_lists_of(both, 10);
             let wasted = ten.map_or(0.0, |point| point.wasted_bytes as f64 / 1e6);
             let rate = three(ten.map_or(0.0, |point| point.page_hit_rate));
@@ -302,13 +302,13 @@ fn print_changes(contestants: &Contestants, logs: &[(String, Evaluation)]) {
 }
 
 /// The result on the later part of a log.
-fn print_later(contestants: &Contestants, log: &str, evaluation: &Evaluation) {
+fn print_later(compared: &ComparedPredictors, log: &str, evaluation: &Evaluation) {
     let (slice, bootstrap) = (&evaluation.slices[1], &evaluation.bootstraps[1]);
     let Some(first) = slice.first() else { return };
     println!("\n{log}, later part: {} pages, {} requests", first.pages, first.requests);
     let lists = ["pages", "all", "precision", "recall", "kB/page"].map(str::to_owned);
     head("predictor", lists.into_iter().chain(BYTES.map(kilobytes)));
-    let place = contestants.place(&PpmParameters::shipped());
+    let place = compared.place(&PpmParameters::shipped());
     let default = &slice[place];
     let is_baseline = |one: &(usize, &Measured)| is_baseline(&one.1.name);
     let baselines: Vec<(usize, &Measured)> = slice.iter().enumerate().filter(is_baseline).collect();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use lull_lab::plot::{Curve, curves};
 use lull_speculate::evaluate::{
-    Bootstrap, Contestant, Evaluation, Evaluator, Interval, Measured, Plan, Point,
+    Bootstrap, Evaluation, Evaluator, Interval, Measured, NamedPredictor, Plan, Point,
 };
 use lull_speculate::observe::{ClientHasher, Limits, Observer};
 use lull_speculate::predict::{Ppm, PpmParameters, Predictor, TopN};
@@ -105,7 +105,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Everything that is measured: the default, the baselines, and the papers' grid.
-fn contestants() -> Vec<(String, Box<dyn Predictor>)> {
+fn compared_predictors() -> Vec<(String, Box<dyn Predictor>)> {
     let ppm = |parameters| Box::new(Ppm::new(parameters)) as Box<dyn Predictor>;
     let shipped = PpmParameters::shipped();
     let mut all: Vec<(String, Box<dyn Predictor>)> = vec![
@@ -123,14 +123,14 @@ fn contestants() -> Vec<(String, Box<dyn Predictor>)> {
 }
 
 fn measure(logs: &Logs, plan: &Plan) -> anyhow::Result<Evaluation> {
-    let mut predictors = contestants();
-    let mut contestants: Vec<Contestant<'_>> = predictors
+    let mut predictors = compared_predictors();
+    let mut named: Vec<NamedPredictor<'_>> = predictors
         .iter_mut()
-        .map(|(name, predictor)| Contestant { name: name.clone(), predictor: &mut **predictor })
+        .map(|(name, predictor)| NamedPredictor { name: name.clone(), predictor: &mut **predictor })
         .collect();
     // Nothing is kept, and the same log has the same results each time.
     let mut observer = Observer::new(ClientHasher::new([0; 16]), Limits::default());
-    let mut evaluator = Evaluator::new(&mut observer, &mut contestants, plan);
+    let mut evaluator = Evaluator::new(&mut observer, &mut named, plan);
     logs.read(|entry| evaluator.take(entry))?;
     Ok(evaluator.finish())
 }

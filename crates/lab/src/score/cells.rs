@@ -123,7 +123,7 @@ pub enum Foreground {
     /// None: the background has the link alone.
     None,
     /// Four downloads with pauses between them, under this controller.
-    Bulk(Opponent),
+    Bulk(ForegroundControl),
     /// One CUBIC download that fills the link before the background starts.
     Established,
     /// Two CUBIC downloads with a pause between them: the first fills the link before the background starts.
@@ -141,7 +141,7 @@ pub enum Foreground {
 /// The congestion controller of a foreground download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Opponent {
+pub enum ForegroundControl {
     /// CUBIC.
     Cubic,
     /// Reno.
@@ -288,7 +288,7 @@ impl Group {
     pub fn cells(self, set: Set, seed: u64) -> Vec<Cell> {
         let all = &set.networks()[..];
         let two = &all[..2];
-        let cubic = Foreground::Bulk(Opponent::Cubic);
+        let cubic = Foreground::Bulk(ForegroundControl::Cubic);
         let grid = |networks: &[Network], queues: &[Queue], connections: &[usize], foreground| {
             grid(networks, queues, connections, foreground, seed)
         };
@@ -299,8 +299,8 @@ impl Group {
             Group::Deep => grid(all, &[Queue::bdp(16)], &[1, 8, 64], cubic),
             Group::Aqm => grid(all, &[Queue::Red, Queue::Codel], &[1, 8, 64], cubic),
             Group::Fq => grid(all, &[Queue::FqCodel], &[1, 8, 64], cubic),
-            Group::Reno => grid(two, &wide, &[1, 8], Foreground::Bulk(Opponent::Reno)),
-            Group::Bbr => grid(two, &wide, &[1, 8], Foreground::Bulk(Opponent::Bbr)),
+            Group::Reno => grid(two, &wide, &[1, 8], Foreground::Bulk(ForegroundControl::Reno)),
+            Group::Bbr => grid(two, &wide, &[1, 8], Foreground::Bulk(ForegroundControl::Bbr)),
             Group::Hosts => {
                 let mut cells = grid(two, &wide[..3], &[1, 16], cubic);
                 cells.iter_mut().for_each(|cell| cell.hosts = 4);

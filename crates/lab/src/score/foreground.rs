@@ -9,9 +9,9 @@ use lull_sim::traffic::{
 };
 use lull_sim::{NodeId, Simulation, SourceId};
 
-use super::cells::{Cell, Foreground, Opponent};
+use super::cells::{Cell, Foreground, ForegroundControl};
 use super::network::PACKET;
-use super::scheme::opponent;
+use super::scheme::foreground_control;
 
 /// Time advances in steps of this many milliseconds.
 pub(super) const STEP_MS: u64 = 50;
@@ -120,16 +120,18 @@ pub(super) fn add(
                 .collect();
         }
         Foreground::Established => {
-            return vec![flow(Opponent::Cubic, at_step(STEPS / 2), None)];
+            return vec![flow(ForegroundControl::Cubic, at_step(STEPS / 2), None)];
         }
         Foreground::Earlier => {
             let spans =
                 [(STEPS / 2, EARLIER[0].1 * STEPS), (EARLIER[1].0 * STEPS, EARLIER[1].1 * STEPS)];
             return spans
-                .map(|(start, stop)| flow(Opponent::Cubic, at_step(start), Some(at_step(stop))))
+                .map(|(start, stop)| {
+                    flow(ForegroundControl::Cubic, at_step(start), Some(at_step(stop)))
+                })
                 .to_vec();
         }
-        Foreground::Lasting => return vec![flow(Opponent::Cubic, at_second(BEGIN), None)],
+        Foreground::Lasting => return vec![flow(ForegroundControl::Cubic, at_second(BEGIN), None)],
         Foreground::Requests => Arrivals::Logged(requests(cell)),
         Foreground::Documents => Arrivals::Poisson {
             start: at_second(BEGIN),
@@ -144,15 +146,15 @@ pub(super) fn add(
     };
     let documents = Documents {
         pairs: vec![(from, to)],
-        tcp: tcp(Opponent::Cubic),
+        tcp: tcp(ForegroundControl::Cubic),
         connections: Connections::PerDocument,
         arrivals,
     };
     vec![simulation.add_documents(documents).expect(CONNECTED)]
 }
 
-fn tcp(controller: Opponent) -> Tcp {
-    Tcp { parameters: Default::default(), controller: opponent(controller), dscp: 0 }
+fn tcp(controller: ForegroundControl) -> Tcp {
+    Tcp { parameters: Default::default(), controller: foreground_control(controller), dscp: 0 }
 }
 
 /// Requests that use a third of the link, each from a separate client.

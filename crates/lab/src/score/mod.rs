@@ -26,7 +26,9 @@ mod scheme;
 #[cfg(test)]
 mod tests;
 
-pub use cells::{Cell, Foreground, Group, Link, Network, Opponent, Queue, Set, UnknownGroupError};
+pub use cells::{
+    Cell, Foreground, ForegroundControl, Group, Link, Network, Queue, Set, UnknownGroupError,
+};
 pub use measures::{CellScore, Line, Spread};
 pub use print::table;
 use run::Measured;

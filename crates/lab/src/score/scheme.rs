@@ -11,7 +11,7 @@ use lull_cc::{
 use lull_sim::traffic::ControllerFactory;
 use serde::Serialize;
 
-use super::cells::Opponent;
+use super::cells::ForegroundControl;
 
 /// For the foreground's BBR; each cell adds its own random numbers.
 const BBR_SEED: u64 = 1;
@@ -118,11 +118,11 @@ impl FromStr for Scheme {
 }
 
 /// The controllers of a foreground download.
-pub(super) fn opponent(opponent: Opponent) -> ControllerFactory {
-    match opponent {
-        Opponent::Cubic => ControllerFactory::new(Cubic::new),
-        Opponent::Reno => ControllerFactory::new(Reno::new),
-        Opponent::Bbr => ControllerFactory::new(|| Bbr::new(BBR_SEED)),
+pub(super) fn foreground_control(control: ForegroundControl) -> ControllerFactory {
+    match control {
+        ForegroundControl::Cubic => ControllerFactory::new(Cubic::new),
+        ForegroundControl::Reno => ControllerFactory::new(Reno::new),
+        ForegroundControl::Bbr => ControllerFactory::new(|| Bbr::new(BBR_SEED)),
     }
 }
 

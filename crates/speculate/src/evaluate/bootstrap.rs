@@ -27,7 +27,7 @@ pub struct Interval {
 /// Page hit rates of all predictors, on clients that were drawn repeatedly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bootstrap {
-    contestants: usize,
+    predictors: usize,
     ways: usize,
     lengths: Vec<usize>,
     /// Pages of each draw.
@@ -37,18 +37,18 @@ pub struct Bootstrap {
 }
 
 impl Bootstrap {
-    pub(super) fn new(tallies: &Tallies, plan: &Plan, slice: usize, contestants: usize) -> Self {
+    pub(super) fn new(tallies: &Tallies, plan: &Plan, slice: usize, predictors: usize) -> Self {
         let ways = plan.ways();
-        let row = contestants * ways;
+        let row = predictors * ways;
         let mut bootstrap = Bootstrap {
-            contestants,
+            predictors,
             ways,
             lengths: plan.lengths.clone(),
             pages: vec![0.0; DRAWS],
             sums: vec![[0.0; 2]; DRAWS * row],
         };
         let of_groups: Vec<[f64; 2]> = (0..Tallies::GROUPS)
-            .flat_map(|group| (0..contestants).map(move |one| (group, one)))
+            .flat_map(|group| (0..predictors).map(move |one| (group, one)))
             .flat_map(|(group, one)| tallies.ways(slice, group, one))
             .map(|tally| [tally.page_hits as f64, tally.fetched_bytes as f64])
             .collect();
@@ -72,9 +72,9 @@ impl Bootstrap {
     }
 
     /// The interval of a predictor's page hit rate with lists of this length; none if there were none.
-    pub fn with_lists_of(&self, contestant: usize, length: usize) -> Option<Interval> {
+    pub fn with_lists_of(&self, predictor: usize, length: usize) -> Option<Interval> {
         let way = self.lengths.iter().position(|one| *one == length)?;
-        Some(self.interval(|draw| self.rate(draw, contestant, way)))
+        Some(self.interval(|draw| self.rate(draw, predictor, way)))
     }
 
     /// The same for the difference between two predictors.
@@ -88,8 +88,8 @@ impl Bootstrap {
     }
 
     /// The interval of a predictor's page hit rate at this many bytes for each page.
-    pub fn at(&self, contestant: usize, bytes_per_page: f64) -> Interval {
-        self.interval(|draw| self.rate_at(draw, contestant, bytes_per_page))
+    pub fn at(&self, predictor: usize, bytes_per_page: f64) -> Interval {
+        self.interval(|draw| self.rate_at(draw, predictor, bytes_per_page))
     }
 
     /// The same for the difference between two predictors.
@@ -98,18 +98,18 @@ impl Bootstrap {
         self.interval(|draw| rate(draw, one) - rate(draw, other))
     }
 
-    fn sum(&self, draw: usize, contestant: usize, way: usize) -> [f64; 2] {
-        self.sums[(draw * self.contestants + contestant) * self.ways + way]
+    fn sum(&self, draw: usize, predictor: usize, way: usize) -> [f64; 2] {
+        self.sums[(draw * self.predictors + predictor) * self.ways + way]
     }
 
-    fn rate(&self, draw: usize, contestant: usize, way: usize) -> f64 {
-        self.sum(draw, contestant, way)[0] / self.pages[draw].max(1.0)
+    fn rate(&self, draw: usize, predictor: usize, way: usize) -> f64 {
+        self.sum(draw, predictor, way)[0] / self.pages[draw].max(1.0)
     }
 
-    fn rate_at(&self, draw: usize, contestant: usize, bytes_per_page: f64) -> f64 {
+    fn rate_at(&self, draw: usize, predictor: usize, bytes_per_page: f64) -> f64 {
         let pages = self.pages[draw].max(1.0);
         let curve = (self.lengths.len()..self.ways).map(|way| {
-            let [hits, bytes] = self.sum(draw, contestant, way);
+            let [hits, bytes] = self.sum(draw, predictor, way);
             (bytes / pages, hits / pages)
         });
         rate_at(curve, bytes_per_page)

@@ -40,7 +40,7 @@ impl Client {
 
 pub(super) struct Clients<'p> {
     plan: &'p Plan,
-    contestants: usize,
+    predictors: usize,
     clients: BTreeMap<ClientId, Client>,
     /// Clients that left, whose memory is reused.
     left: Vec<Client>,
@@ -54,16 +54,16 @@ pub(super) struct Clients<'p> {
 }
 
 impl<'p> Clients<'p> {
-    pub(super) fn new(plan: &'p Plan, contestants: usize, limits: &Limits) -> Self {
+    pub(super) fn new(plan: &'p Plan, predictors: usize, limits: &Limits) -> Self {
         Clients {
             plan,
-            contestants,
+            predictors,
             clients: BTreeMap::new(),
             left: Vec::new(),
             by_time: BTreeSet::new(),
             window: limits.session_window,
             most: limits.sessions,
-            tallies: Tallies::new(plan, contestants),
+            tallies: Tallies::new(plan, predictors),
         }
     }
 
@@ -123,7 +123,7 @@ impl<'p> Clients<'p> {
             self.tallies.count(slice, client.group, visit.kind == Kind::Page, client.pages > 1);
         }
         if visit.cacheable {
-            for which in 0..self.contestants {
+            for which in 0..self.predictors {
                 for fetched in client.cache.take(which, visit.url) {
                     let mut then =
                         self.tallies.row(usize::from(fetched.slice), client.group, which);
@@ -155,7 +155,7 @@ impl<'p> Clients<'p> {
         urls: &Urls,
     ) {
         let Some(client) = self.clients.get_mut(&client) else { return };
-        client.advice.resize_with(self.contestants, Vec::new);
+        client.advice.resize_with(self.predictors, Vec::new);
         client.slice = Some(slice as u16);
         let [lengths, priorities] = Row::kinds(self.plan);
         let advice = &mut client.advice[which];

@@ -42,7 +42,7 @@ pub struct Evaluation {
 }
 
 /// A predictor with its name.
-pub struct Contestant<'a> {
+pub struct NamedPredictor<'a> {
     /// Its name in the result.
     pub name: String,
     /// The predictor, which continues to learn.
@@ -53,10 +53,10 @@ pub struct Contestant<'a> {
 pub fn evaluate<'e>(
     entries: impl IntoIterator<Item = Entry<'e>>,
     observer: &mut Observer,
-    contestants: &mut [Contestant<'_>],
+    predictors: &mut [NamedPredictor<'_>],
     plan: &Plan,
 ) -> Evaluation {
-    let mut evaluator = Evaluator::new(observer, contestants, plan);
+    let mut evaluator = Evaluator::new(observer, predictors, plan);
     for entry in entries {
         evaluator.take(&entry);
     }
@@ -70,7 +70,7 @@ pub fn evaluate<'e>(
 /// [`Limits::sessions`]: crate::observe::Limits::sessions
 pub struct Evaluator<'a, 'c> {
     observer: &'a mut Observer,
-    contestants: &'a mut [Contestant<'c>],
+    predictors: &'a mut [NamedPredictor<'c>],
     clients: Clients<'a>,
     plan: &'a Plan,
     asker: Asker,
@@ -83,13 +83,13 @@ impl<'a, 'c> Evaluator<'a, 'c> {
     /// An evaluation that begins.
     pub fn new(
         observer: &'a mut Observer,
-        contestants: &'a mut [Contestant<'c>],
+        predictors: &'a mut [NamedPredictor<'c>],
         plan: &'a Plan,
     ) -> Self {
         Evaluator {
-            clients: Clients::new(plan, contestants.len(), observer.limits()),
+            clients: Clients::new(plan, predictors.len(), observer.limits()),
             observer,
-            contestants,
+            predictors,
             plan,
             asker: Asker::default(),
             ranked: Vec::new(),
@@ -115,13 +115,13 @@ impl<'a, 'c> Evaluator<'a, 'c> {
         self.clients.leave(self.observer.now(), urls, lasts);
         // A new session has only this visit.
         self.clients.demand(&visit, self.observer.now(), slice, history.len() == 1, urls);
-        for contestant in self.contestants.iter_mut() {
-            contestant.predictor.train(&visit, history, urls);
+        for named in self.predictors.iter_mut() {
+            named.predictor.train(&visit, history, urls);
         }
         if let (Kind::Page, Some(slice)) = (visit.kind, slice) {
             let question = self.asker.ask(visit.at, history);
-            for (which, contestant) in self.contestants.iter().enumerate() {
-                contestant.predictor.rank(&question, urls, &mut self.ranked);
+            for (which, named) in self.predictors.iter().enumerate() {
+                named.predictor.rank(&question, urls, &mut self.ranked);
                 self.clients.advise(visit.client, which, slice, &self.ranked, urls);
             }
         }
@@ -129,14 +129,14 @@ impl<'a, 'c> Evaluator<'a, 'c> {
 
     /// The result.
     pub fn finish(self) -> Evaluation {
-        let (plan, contestants) = (self.plan, self.contestants);
+        let (plan, predictors) = (self.plan, self.predictors);
         let tallies = self.clients.finish(self.observer.urls());
         let measured = |slice| {
-            let all = contestants.iter().enumerate();
+            let all = predictors.iter().enumerate();
             all.map(|(which, one)| tallies.measured(plan, slice, which, &one.name)).collect()
         };
         let slices = (0..plan.slices.len()).map(measured).collect();
-        let draw = |slice| Bootstrap::new(&tallies, plan, slice, contestants.len());
+        let draw = |slice| Bootstrap::new(&tallies, plan, slice, predictors.len());
         let bootstraps = (0..plan.slices.len()).map(draw).collect();
         Evaluation { slices, bootstraps, visits: self.visits, ignored: self.ignored }
     }

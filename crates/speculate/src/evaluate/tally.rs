@@ -86,7 +86,7 @@ impl Row<'_> {
 #[derive(Clone, Debug)]
 pub(super) struct Tallies {
     kinds: [Ways; 2],
-    contestants: usize,
+    predictors: usize,
     /// For each slice and each group.
     demand: Vec<Demand>,
     /// For each slice, each group and each predictor, a [`Row`].
@@ -102,7 +102,7 @@ impl Tallies {
     /// # Panics
     /// If the plan has more than a hundred lengths or priorities, or they are not ordered from strict to
     /// generous.
-    pub(super) fn new(plan: &Plan, contestants: usize) -> Self {
+    pub(super) fn new(plan: &Plan, predictors: usize) -> Self {
         assert!(plan.lengths.len() <= 100 && plan.priorities.len() <= 100, "too many ways");
         assert!(plan.lengths.is_sorted(), "from short to long");
         assert!(plan.priorities.is_sorted_by(|a, b| a >= b), "from strict to generous");
@@ -111,9 +111,9 @@ impl Tallies {
         let groups = plan.slices.len() * Tallies::GROUPS;
         Tallies {
             kinds,
-            contestants,
+            predictors,
             demand: vec![Demand::default(); groups],
-            places: vec![Tally::default(); groups * contestants * places(kinds)],
+            places: vec![Tally::default(); groups * predictors * places(kinds)],
         }
     }
 
@@ -129,9 +129,9 @@ impl Tallies {
         demand.foreseeable += u64::from(is_behind);
     }
 
-    pub(super) fn row(&mut self, slice: usize, group: usize, contestant: usize) -> Row<'_> {
+    pub(super) fn row(&mut self, slice: usize, group: usize, predictor: usize) -> Row<'_> {
         let length = places(self.kinds);
-        let row = (slice * Tallies::GROUPS + group) * self.contestants + contestant;
+        let row = (slice * Tallies::GROUPS + group) * self.predictors + predictor;
         Row { places: &mut self.places[row * length..][..length] }
     }
 
@@ -141,9 +141,9 @@ impl Tallies {
     }
 
     /// The ways of a predictor for a group in a slice: by length, then by priority.
-    pub(super) fn ways(&self, slice: usize, group: usize, contestant: usize) -> Vec<Tally> {
+    pub(super) fn ways(&self, slice: usize, group: usize, predictor: usize) -> Vec<Tally> {
         let length = places(self.kinds);
-        let row = (slice * Tallies::GROUPS + group) * self.contestants + contestant;
+        let row = (slice * Tallies::GROUPS + group) * self.predictors + predictor;
         let mut sum = Tally::default();
         let mut ways: Vec<Tally> = Vec::with_capacity(length);
         for (at, place) in self.places[row * length..][..length].iter().enumerate() {
@@ -161,7 +161,7 @@ impl Tallies {
         &self,
         plan: &Plan,
         slice: usize,
-        contestant: usize,
+        predictor: usize,
         name: &str,
     ) -> Measured {
         let mut demand = Demand::default();
@@ -171,7 +171,7 @@ impl Tallies {
             demand.pages += of_group.pages;
             demand.requests += of_group.requests;
             demand.foreseeable += of_group.foreseeable;
-            let all = ways.iter_mut().zip(self.ways(slice, group, contestant));
+            let all = ways.iter_mut().zip(self.ways(slice, group, predictor));
             all.for_each(|(way, tally)| way.add(&tally));
         }
         Measured::new(name.to_owned(), plan, &demand, &ways)

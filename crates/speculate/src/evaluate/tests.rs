@@ -28,8 +28,8 @@ fn walks(clients: u64, path: &[&'static str]) -> Vec<Entry<'static>> {
 
 fn measure(entries: Vec<Entry<'static>>, predictor: &mut dyn Predictor, plan: &Plan) -> Evaluation {
     let mut observer = Observer::new(ClientHasher::new([7; 16]), Limits::default());
-    let mut contestants = [Contestant { name: "one".to_owned(), predictor }];
-    evaluate(entries, &mut observer, &mut contestants, plan)
+    let mut predictors = [NamedPredictor { name: "one".to_owned(), predictor }];
+    evaluate(entries, &mut observer, &mut predictors, plan)
 }
 
 /// Everything after the twentieth client is measured.
@@ -98,8 +98,8 @@ fn clients_are_remembered_while_their_sessions_last() {
     let entries = walks(1_000, &["/a", "/b"]);
     let (mut predictor, plan) = (Ppm::new(PpmParameters::markov()), plan(&[10]));
     let mut observer = Observer::new(ClientHasher::new([7; 16]), Limits::default());
-    let mut contestants = [Contestant { name: "one".to_owned(), predictor: &mut predictor }];
-    let mut evaluator = Evaluator::new(&mut observer, &mut contestants, &plan);
+    let mut predictors = [NamedPredictor { name: "one".to_owned(), predictor: &mut predictor }];
+    let mut evaluator = Evaluator::new(&mut observer, &mut predictors, &plan);
     for entry in &entries {
         evaluator.take(entry);
         assert!(evaluator.clients.present() <= 181, "{}", evaluator.clients.present());
@@ -118,8 +118,8 @@ fn remembered_clients_are_limited_to_the_sessions() {
     let (mut predictor, plan) = (Ppm::new(PpmParameters::markov()), plan(&[10]));
     let limits = Limits { sessions: 50, ..Limits::default() };
     let mut observer = Observer::new(ClientHasher::new([7; 16]), limits);
-    let mut contestants = [Contestant { name: "one".to_owned(), predictor: &mut predictor }];
-    let mut evaluator = Evaluator::new(&mut observer, &mut contestants, &plan);
+    let mut predictors = [NamedPredictor { name: "one".to_owned(), predictor: &mut predictor }];
+    let mut evaluator = Evaluator::new(&mut observer, &mut predictors, &plan);
     for entry in entries {
         evaluator.take(&entry);
         assert!(evaluator.clients.present() <= 50, "{}", evaluator.clients.present());
