@@ -90,7 +90,7 @@ pub struct Store<S: State> {
     abandoned: Arc<AtomicBool>,
     pub(super) shortage: Shortage,
     /// Small bodies that were reported as deleted but are still stored: there was no space for the deletion.
-    pub(super) owed: BTreeSet<Digest>,
+    pub(super) deferred_deletes: BTreeSet<Digest>,
     /// The log that is written before the database.
     pub(super) upstream: Option<Arc<dyn Upstream<S::Step>>>,
     /// The position in that log, while it is read.
@@ -256,8 +256,17 @@ impl<S: State> Store<S> {
     }
 
     fn over(shared: Arc<Shared>, state: S, transactions: u64) -> Self {
-        let (abandoned, shortage, owed, upstream, cursor) = Default::default();
-        Store { shared, state, transactions, abandoned, shortage, owed, upstream, cursor }
+        let (abandoned, shortage, deferred_deletes, upstream, cursor) = Default::default();
+        Store {
+            shared,
+            state,
+            transactions,
+            abandoned,
+            shortage,
+            deferred_deletes,
+            upstream,
+            cursor,
+        }
     }
 
     /// The part of the state that stays in memory.
@@ -305,8 +314,8 @@ impl<S: State> Store<S> {
                 job => left.push(job),
             }
         }
-        if !self.owed.is_empty() && self.shortage.failed() == u64::MAX {
-            self.pay()?;
+        if !self.deferred_deletes.is_empty() && self.shortage.failed() == u64::MAX {
+            self.delete_deferred()?;
         }
         let mut failed = self.shortage.failed();
         while !left.is_empty() {
@@ -333,14 +342,14 @@ impl<S: State> Store<S> {
     }
 
     /// Deletes some of the small bodies that were reported as deleted.
-    fn pay(&mut self) -> Result<(), StoreError> {
+    fn delete_deferred(&mut self) -> Result<(), StoreError> {
         /// In one transaction.
         const SOME: usize = 256;
-        let some: Vec<_> = self.owed.iter().copied().take(SOME).collect();
+        let some: Vec<_> = self.deferred_deletes.iter().copied().take(SOME).collect();
         let jobs: Vec<_> = some.iter().map(|digest| Job::Drop(*digest)).collect();
         if self.attempt(&jobs)?.is_ok() {
             for digest in &some {
-                self.owed.remove(digest);
+                self.deferred_deletes.remove(digest);
             }
         }
         Ok(())
@@ -359,7 +368,7 @@ impl<S: State> Store<S> {
                 // A file is deleted all the same, and frees space. A small body is no longer requested; it is
                 // deleted when there is space, or at the next start.
                 self.shared.bodies.delete(digest)?;
-                self.owed.insert(*digest);
+                self.deferred_deletes.insert(*digest);
                 Done::Dropped(*digest)
             }
         })
@@ -382,7 +391,7 @@ impl<S: State> Store<S> {
                 self.state = state;
                 self.transactions += 1;
                 for digest in stored {
-                    self.owed.remove(&digest);
+                    self.deferred_deletes.remove(&digest);
                 }
                 for digest in files {
                     self.shared.bodies.delete(&digest)?;

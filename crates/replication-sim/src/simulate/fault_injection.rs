@@ -60,7 +60,7 @@ impl World {
             25 => self.stop_reading(replica),
             26 => {
                 let length = (100 + self.random.below(1_200)) * MS;
-                self.replicas[replica].link.mute_until = self.now + length;
+                self.replicas[replica].link.sends_delayed_until = self.now + length;
             }
             _ => {
                 for replica in 0..self.replicas.len() {
@@ -109,9 +109,9 @@ impl World {
     fn stop_reading(&mut self, replica: usize) {
         let link = &mut self.replicas[replica].link;
         if let (Some(machine), Some(connection)) = (&self.origin.machine, link.at_origin)
-            && link.deaf.is_none()
+            && link.ignores_messages_on.is_none()
         {
-            link.deaf = Some((connection, machine.last().sequence));
+            link.ignores_messages_on = Some((connection, machine.last().sequence));
             // Beyond most of these it considers the origin dead.
             let length = (200 + self.random.below(700)) * MS;
             self.after(length, Event::Repair(Repair::Deaf { replica }));
@@ -121,7 +121,8 @@ impl World {
     /// It reads again.
     fn resume_reading(&mut self, replica: usize) {
         let link = &mut self.replicas[replica].link;
-        let (Some((connection, told)), Some(machine)) = (link.deaf.take(), &self.origin.machine)
+        let (Some((connection, told)), Some(machine)) =
+            (link.ignores_messages_on.take(), &self.origin.machine)
         else {
             return;
         };
@@ -248,7 +249,7 @@ impl World {
             self.repair(Repair::ReplicaDisk { replica });
             self.repair(Repair::Deaf { replica });
             self.replicas[replica].link.cut_until = self.now;
-            self.replicas[replica].link.mute_until = self.now;
+            self.replicas[replica].link.sends_delayed_until = self.now;
         }
         // Long enough for messages in flight, for restarts, and for the detection of silent links.
         let until = self.now + 6_000 * MS;

@@ -35,11 +35,11 @@ pub(super) struct Link {
     /// Connections up to this number were made before the replica joined.
     pub(super) joined: u32,
     /// On this connection the replica takes nothing, and the last commit when that began.
-    pub(super) deaf: Option<(u32, Sequence)>,
+    pub(super) ignores_messages_on: Option<(u32, Sequence)>,
     /// The messages of the replica are delayed until then.
-    pub(super) mute_until: TrueTime,
+    pub(super) sends_delayed_until: TrueTime,
     /// The origin gets nothing more on connections up to this number.
-    lost: u32,
+    last_dead_connection: u32,
     /// The replica was welcomed on the present connection.
     pub(super) welcomed: bool,
     /// Connections that the origin may still regard as alive, by life and number.
@@ -50,7 +50,7 @@ pub(super) struct Link {
     /// Demanded bodies in flight.
     pub(super) demanded: Turns,
     /// How many times as long that takes as in the background.
-    pub(super) narrow: u64,
+    pub(super) demand_slowdown: u64,
 }
 
 impl Link {
@@ -65,22 +65,22 @@ impl Link {
             connections: 0,
             of_this_life: 0,
             joined: 0,
-            deaf: None,
-            mute_until: 0,
-            lost: 0,
+            ignores_messages_on: None,
+            sends_delayed_until: 0,
+            last_dead_connection: 0,
             welcomed: false,
             at_origin_before: Vec::new(),
             last: [0; 4],
             busy_until: 0,
             demanded: Turns::default(),
-            narrow: if random.below(3) == 0 { 4 } else { 1 },
+            demand_slowdown: if random.below(3) == 0 { 4 } else { 1 },
         }
     }
 
     /// When a message sent now arrives: never before an earlier one on the same way.
     pub(super) fn arrival(&mut self, now: TrueTime, way: Way, random: &mut Random) -> TrueTime {
         let delay = self.delay / 2 + random.below(self.delay + 1) + self.slow;
-        let held = if way == Way::ToOrigin { self.mute_until } else { 0 };
+        let held = if way == Way::ToOrigin { self.sends_delayed_until } else { 0 };
         let last = &mut self.last[way as usize];
         let at = (now.max(self.cut_until).max(held) + delay).max(*last + 1);
         *last = at;
@@ -100,20 +100,20 @@ impl Link {
         let arrives = match present {
             // A predecessor under this name is rejected.
             _ if connection <= self.joined => false,
-            _ if at_origin && connection <= self.lost => false,
+            _ if at_origin && connection <= self.last_dead_connection => false,
             Some(present) if present == connection => connection > self.dead,
             Some(_) => random.below(4) == 0,
             None => false,
         };
         if at_origin && !arrives {
-            self.lost = self.lost.max(connection);
+            self.last_dead_connection = self.last_dead_connection.max(connection);
         }
         arrives
     }
 
     /// Whether the replica reads nothing from this connection.
     pub(super) fn is_unread(&self, connection: u32) -> bool {
-        self.deaf.is_some_and(|(deaf, _)| deaf == connection)
+        self.ignores_messages_on.is_some_and(|(ignored, _)| ignored == connection)
     }
 
     /// How long `bytes` of bodies keep a connection busy, with 8 to 80 Mbit/s of capacity.

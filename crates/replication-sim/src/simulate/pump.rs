@@ -188,7 +188,7 @@ impl World {
                     break;
                 }
                 let Some((bytes, whole, passes)) = link.demanded.send(lanes) else { break };
-                leaves += link.narrow * link.service(bytes, &mut self.more_random);
+                leaves += link.demand_slowdown * link.service(bytes, &mut self.more_random);
                 link.demanded.busy_until = leaves;
                 new.events.push((leaves, Event::Free));
                 self.situations.count(Situation::Overtook, u64::from(passes));
@@ -233,11 +233,11 @@ impl World {
     fn timer_of_origin(&mut self) -> Option<(TrueTime, Event)> {
         let origin = &mut self.origin;
         let machine = origin.machine.as_ref()?;
-        let deaf =
+        let ignores_messages =
             |host: &ReplicaHost| host.link.at_origin.is_some_and(|at| host.link.is_unread(at));
-        let timeout = if self.replicas.iter().any(deaf) {
+        let timeout = if self.replicas.iter().any(ignores_messages) {
             // A replica that reads nothing gets no messages at that time either.
-            let hosts = (0..).zip(&self.replicas).filter(|(_, host)| !deaf(host));
+            let hosts = (0..).zip(&self.replicas).filter(|(_, host)| !ignores_messages(host));
             hosts.filter_map(|(at, _)| machine.heartbeat_at(ReplicaId(at))).min()
         } else {
             machine.poll_timeout()
@@ -274,7 +274,7 @@ impl World {
                 frame.message,
                 ToOrigin::Ack(_) | ToOrigin::Taken(_) | ToOrigin::Fetched(_)
             );
-            if says_what_it_has && host.link.mute_until > self.now {
+            if says_what_it_has && host.link.sends_delayed_until > self.now {
                 self.situations.add(Situation::AcknowledgedNothing);
             }
             let arrival = host.link.arrival(self.now, Way::ToOrigin, random);
