@@ -12,7 +12,7 @@
 #include "lull_growth.h"
 #include "lull_host.h"
 #include "lull_isolation.h"
-#include "lull_progress.h"
+#include "lull_minimum_progress.h"
 #include "lull_route.h"
 #include "lull_types.h"
 
@@ -113,15 +113,15 @@ static LULL_INLINE void lull_path_set_leader(struct lull_path *p, u64 now_us, u3
 static LULL_INLINE u64 lull_path_next_slot(struct lull_path *p, u64 now_us)
 {
 	u64 packet = lull_capacity_packet_us(&p->capacity);
-	u64 pause = lull_progress_pause(packet, p->members);
+	u64 pause = lull_minimum_progress_pause(packet, p->members);
 	u64 two_rtts;
 
 	if (lull_path_is_at_floor(p))
 		pause = lull_min(pause, lull_less(now_us, p->floor_since) / 2);
 	two_rtts = 2 * lull_max(lull_path_min_rtt(p), 5000);
-	pause = lull_max(pause, lull_min(two_rtts, lull_progress_longest_pause(p->members)));
+	pause = lull_max(pause, lull_min(two_rtts, lull_minimum_progress_longest_pause(p->members)));
 	p->slot = lull_min(lull_max(p->slot, now_us) + pause,
-			   now_us + lull_progress_longest_sleep(packet, p->members));
+			   now_us + lull_minimum_progress_longest_sleep(packet, p->members));
 	return p->slot;
 }
 

@@ -15,7 +15,7 @@
 #ifndef LULL_NICE_H
 #define LULL_NICE_H
 
-#include "minimum_progress.h"
+#include "nice_minimum_progress.h"
 #include "nice_types.h"
 #include "noise_floor.h"
 #include "rtt_history.h"

@@ -38,7 +38,6 @@ mod fixed;
 pub mod ledbat;
 pub mod ledbat_plus_plus;
 pub mod lull;
-pub mod minimum_progress;
 pub mod nice;
 pub mod noise_floor;
 pub mod receive;

@@ -21,8 +21,9 @@
 use crate::controller::{Ack, Controller, Pacing};
 use crate::noise_floor::NoiseFloor;
 use crate::rtt::{Rounds, RttHistory};
-use crate::{Rate, Timestamp, Window, minimum_progress};
+use crate::{Rate, Timestamp, Window};
 
+pub mod minimum_progress;
 mod parameters;
 
 pub use parameters::{Base, NiceParameters, Reaction, Refinements, fixed};

@@ -37,8 +37,8 @@ mod host;
 mod isolation;
 mod jitter;
 mod member;
+mod minimum_progress;
 mod path;
-mod progress;
 mod route;
 
 pub use flow::{Flow, SharedPath};

@@ -5,7 +5,7 @@ use super::delay::Delay;
 use super::growth::{CompetitionPause, Growth, grow_in_shallow};
 use super::host::{ForegroundChange, Host, HostTraffic};
 use super::isolation::Isolation;
-use super::progress;
+use super::minimum_progress;
 use super::route::Route;
 use crate::{Timestamp, Window};
 
@@ -254,14 +254,14 @@ impl Path {
     /// The time of the next pair of a member, in microseconds. Members take turns.
     pub(super) fn next_slot(&mut self, now: u64) -> u64 {
         let packet = self.capacity.packet_micros();
-        let mut pause = progress::pause(packet, self.members);
+        let mut pause = minimum_progress::pause(packet, self.members);
         if let Phase::Floor { since } = self.phase {
             // A short foreground has gone soon.
             pause = pause.min(now.saturating_sub(since) / 2);
         }
         let two_rtts = 2 * u64::from(self.delay.min_rtt()).max(5_000);
-        let pause = pause.max(two_rtts.min(progress::longest_pause(self.members)));
-        let sleep = progress::longest_sleep(packet, self.members);
+        let pause = pause.max(two_rtts.min(minimum_progress::longest_pause(self.members)));
+        let sleep = minimum_progress::longest_sleep(packet, self.members);
         self.slot = (self.slot.max(now) + pause).min(now + sleep);
         self.slot
     }

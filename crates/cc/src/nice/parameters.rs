@@ -76,7 +76,7 @@ pub struct Refinements {
     /// Delay that jitter explains is not congestion: the noise floor of the path is learned, and added to the
     /// round-trip time of the empty queue ([`NoiseFloor`](crate::noise_floor::NoiseFloor)).
     pub noise: bool,
-    /// At any delay, a pair of packets is sent once a second ([`minimum_progress`](crate::minimum_progress)).
+    /// At any delay, a pair of packets is sent once a second ([`minimum_progress`](crate::nice::minimum_progress)).
     pub progress: bool,
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
- * The lowest rate of a connection: the mirror of crates/cc/src/minimum_progress.rs, the reference.
+ * The lowest rate of a connection: the mirror of crates/cc/src/nice/minimum_progress.rs, the reference.
  * The includer provides u32, u64 and NICE_INLINE.
  */
-#ifndef LULL_MINIMUM_PROGRESS_H
-#define LULL_MINIMUM_PROGRESS_H
+#ifndef LULL_NICE_MINIMUM_PROGRESS_H
+#define LULL_NICE_MINIMUM_PROGRESS_H
 
 #define PROGRESS_MIN_PAUSE_US 1000000ULL
 #define PROGRESS_PAUSE_PER_CONNECTION_US 250000ULL

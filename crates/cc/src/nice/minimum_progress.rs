@@ -8,7 +8,7 @@
 //! The cost to the foreground: 24 kbit/s for each connection with data, and 96 kbit/s for each host up to 40
 //! connections.
 //!
-//! `bpf/minimum_progress.h` is the mirror for the kernel; change both together.
+//! `bpf/nice_minimum_progress.h` is the mirror for the kernel; change both together.
 
 /// The pause between two pairs of a connection that does not share the minimum.
 const MIN_PAUSE_MICROS: u64 = 1_000_000;
