@@ -103,7 +103,7 @@ static LULL_INLINE void lull_update(struct lull_path *p, struct lull_member *m, 
 	is_large &= lull_is_least(now_us, m->next_pair);
 	is_using = (leads | is_large) & lull_is_nonzero(p->phase ^ LULL_FLOOR);
 	m->is_using = is_using;
-	m->is_train = leads & lull_is_nonzero(p->isolation.packets);
+	m->is_train = leads & lull_is_nonzero(p->fair_queueing.packets);
 	m->has_room = lull_is_least(lull_path_full_window(p), p->window + p->window / LULL_MORE_PART) |
 		      (lull_delay_is_shallow(&p->delay) ^ 1);
 	free = lull_choose(lull_is_least(free, LULL_TWO), free, LULL_TWO);

@@ -9,11 +9,11 @@
 #include "lull_arithmetic.h"
 #include "lull_capacity.h"
 #include "lull_delay.h"
+#include "lull_fair_queueing.h"
 #include "lull_growth.h"
 #include "lull_host.h"
-#include "lull_isolation.h"
+#include "lull_longer_path.h"
 #include "lull_minimum_progress.h"
-#include "lull_route.h"
 #include "lull_types.h"
 
 #define LULL_MIN_RETURN (4 * LULL_ONE)
@@ -56,7 +56,7 @@ static LULL_INLINE bool lull_path_is_at_floor(const struct lull_path *p)
 /* The buffer holds little, and others share it. */
 static LULL_INLINE bool lull_path_is_shallow(const struct lull_path *p)
 {
-	return lull_delay_is_shallow(&p->delay) & (p->isolation.is_isolated ^ 1);
+	return lull_delay_is_shallow(&p->delay) & (p->fair_queueing.keeps_flows_apart ^ 1);
 }
 
 static LULL_INLINE u32 lull_path_trigger(const struct lull_path *p)
@@ -234,18 +234,18 @@ static LULL_INLINE u64 lull_path_train_pause(const struct lull_path *p)
 static LULL_INLINE void lull_path_start_floor(struct lull_path *p, u64 now_us, u64 patience)
 {
 	struct lull_lowest *empty = &p->delay.empty;
-	u64 has_failed = lull_route_fail(&p->route);
+	u64 has_failed = lull_longer_path_fail(&p->longer_path);
 
-	empty->since = lull_choose(has_failed, p->route.shorter.since, empty->since);
-	empty->now = lull_choose(has_failed, p->route.shorter.now, empty->now);
-	empty->before = lull_choose(has_failed, p->route.shorter.before, empty->before);
-	lull_route_restart(&p->route);
+	empty->since = lull_choose(has_failed, p->longer_path.shorter.since, empty->since);
+	empty->now = lull_choose(has_failed, p->longer_path.shorter.now, empty->now);
+	empty->before = lull_choose(has_failed, p->longer_path.shorter.before, empty->before);
+	lull_longer_path_restart(&p->longer_path);
 	p->patience = patience;
 	p->alone = 0;
 	p->drained = 0;
 	p->window = LULL_ONE;
 	p->phase = LULL_FLOOR;
-	p->floor_since = lull_choose(has_failed, p->route.floor_since, now_us);
+	p->floor_since = lull_choose(has_failed, p->longer_path.floor_since, now_us);
 }
 
 static LULL_INLINE void lull_path_enter_floor(struct lull_path *p, u64 now_us, u32 rounds,
@@ -254,7 +254,7 @@ static LULL_INLINE void lull_path_enter_floor(struct lull_path *p, u64 now_us, u
 	u64 rtt = lull_path_min_rtt(p);
 	u64 longer = lull_min(lull_max(2 * p->patience, rtt), LULL_MAX_PATIENCE_US);
 
-	if (p->isolation.is_isolated) {
+	if (p->fair_queueing.keeps_flows_apart) {
 		p->patience = lull_choose(lull_is_least(rounds, LULL_SETTLED_ROUNDS), 0, longer);
 		patience = lull_path_train_pause(p);
 	} else if (lull_delay_is_shallow(&p->delay) &&
@@ -267,7 +267,7 @@ static LULL_INLINE void lull_path_enter_floor(struct lull_path *p, u64 now_us, u
 	} else {
 		p->patience = 0;
 	}
-	lull_isolation_on_competition(&p->isolation);
+	lull_fair_queueing_on_competition(&p->fair_queueing);
 	lull_path_start_floor(p, now_us, lull_max(p->patience, patience));
 }
 
@@ -279,9 +279,9 @@ static LULL_INLINE void lull_path_yield_to_others(struct lull_path *p, u64 now_u
 	bool is_harmful = lull_path_is_shallow(p);
 	u64 patience = 0;
 
-	p->route.wait = lull_choose(was_alone, 0, p->route.wait);
+	p->longer_path.wait = lull_choose(was_alone, 0, p->longer_path.wait);
 	lull_path_on_competition(p, now_us, is_harmful);
-	if (p->isolation.is_isolated) {
+	if (p->fair_queueing.keeps_flows_apart) {
 		patience = 0;
 	} else if (is_harmful) {
 		patience = LULL_SHALLOW_PATIENCE * lull_path_min_rtt(p);
@@ -372,9 +372,10 @@ static LULL_INLINE u64 lull_path_start_window(const struct lull_path *p)
 static LULL_INLINE void lull_path_end_train(struct lull_path *p, u64 now_us, u32 low, u32 high)
 {
 	u64 pause = lull_most_of(p->patience, lull_path_train_pause(p));
-	u32 found = lull_isolation_end_train(&p->isolation, lull_delay_queue(&p->delay, low),
-					     lull_delay_queue(&p->delay, high),
-					     lull_capacity_packet_us(&p->capacity));
+	u32 found = lull_fair_queueing_end_train(&p->fair_queueing,
+						 lull_delay_queue(&p->delay, low),
+						 lull_delay_queue(&p->delay, high),
+						 lull_capacity_packet_us(&p->capacity));
 	u64 is_shared = lull_is_nonzero(found ^ LULL_FOUND_SHARED) ^ 1;
 	u64 are_others = lull_is_nonzero(found ^ LULL_FOUND_OTHERS) ^ 1;
 	u64 is_maybe_free = lull_is_nonzero(found ^ LULL_FOUND_MAYBE_FREE) ^ 1;
@@ -392,8 +393,8 @@ static LULL_INLINE void lull_path_end_train(struct lull_path *p, u64 now_us, u32
 	p->patience = lull_choose(are_others, pause, p->patience);
 	p->alone = lull_choose(are_others, 0, p->alone);
 	p->drained = lull_choose(are_others, 0, p->drained);
-	p->route.samples = lull_choose(are_others, 0, p->route.samples);
-	p->route.varying = lull_choose(are_others, 0, p->route.varying);
+	p->longer_path.samples = lull_choose(are_others, 0, p->longer_path.samples);
+	p->longer_path.varying = lull_choose(are_others, 0, p->longer_path.varying);
 	p->phase = lull_choose(are_others, LULL_FLOOR, p->phase);
 	p->floor_since = lull_choose(are_others, now_us, p->floor_since);
 }
@@ -408,8 +409,8 @@ static LULL_INLINE void lull_path_end_trial_round(struct lull_path *p, u64 now_u
 	if (is_queue && lull_delay_queue(&p->delay, low) > lull_path_own_queue(p) + trigger) {
 		lull_path_start_floor(p, now_us, p->patience);
 	} else if (p->window_before >= enough) {
-		p->route.is_trial = 0;
-		p->route.wait = 0;
+		p->longer_path.is_trial = 0;
+		p->longer_path.wait = 0;
 		/* The buffer of another path is unknown. */
 		__builtin_memset(&p->delay.full, 0, sizeof(p->delay.full));
 		lull_growth_remember_window(&p->growth, lull_path_full_window(p));
@@ -450,13 +451,13 @@ static LULL_INLINE void lull_path_end_round(struct lull_path *p, u64 now_us, u32
 	LULL_FORGET();
 	if (p->phase == LULL_START)
 		lull_path_end_start_round(p, is_queue, unlimited);
-	else if (is_heard && p->route.is_trial)
+	else if (is_heard && p->longer_path.is_trial)
 		lull_path_end_trial_round(p, now_us, low, is_queue, trigger, unlimited);
 	else if (is_heard && is_queue)
 		lull_path_end_queued_round(p, now_us, low, trigger);
 	else if (is_heard)
 		lull_path_end_free_round(p, now_us, low, trigger, unlimited);
-	else if (p->phase == LULL_USE && p->isolation.packets &&
+	else if (p->phase == LULL_USE && p->fair_queueing.packets &&
 		 p->lead.rounds == LULL_IGNORED_ROUNDS)
 		lull_path_end_train(p, now_us, low, high);
 	LULL_FORGET();
@@ -499,13 +500,13 @@ static LULL_INLINE void lull_path_on_foreground(struct lull_path *p, u64 now_us,
 /* A pair at the floor has met a queue. Returns whether a trial of a longer path begins. */
 static LULL_INLINE bool lull_path_on_queued_pair(struct lull_path *p, u64 now_us, u32 rtt)
 {
-	if (!lull_route_on_queue(&p->route, now_us, rtt, lull_path_min_rtt(p),
-				 lull_delay_noise(&p->delay)))
+	if (!lull_longer_path_on_queue(&p->longer_path, now_us, rtt, lull_path_min_rtt(p),
+				       lull_delay_noise(&p->delay)))
 		return false;
-	p->route.shorter = p->delay.empty;
-	p->route.floor_since = p->floor_since;
-	p->route.is_trial = 1;
-	lull_delay_replace_min_rtt(&p->delay, now_us, p->route.low);
+	p->longer_path.shorter = p->delay.empty;
+	p->longer_path.floor_since = p->floor_since;
+	p->longer_path.is_trial = 1;
+	lull_delay_replace_min_rtt(&p->delay, now_us, p->longer_path.low);
 	p->window = LULL_MIN_RETURN;
 	p->window_before = LULL_MIN_RETURN;
 	lull_path_enter_use(p, 0);
@@ -518,7 +519,8 @@ static LULL_INLINE void lull_path_on_lowest(struct lull_path *p, u64 now_us, u32
 	u32 shorter = lull_path_min_rtt(p) - rtt;
 	u32 min_rtt;
 
-	if (p->route.is_trial && shorter > lull_path_noise_margin(p) + lull_delay_noise(&p->delay))
+	if (p->longer_path.is_trial &&
+	    shorter > lull_path_noise_margin(p) + lull_delay_noise(&p->delay))
 		lull_path_start_floor(p, now_us, p->patience);
 	min_rtt = lull_path_min_rtt(p);
 	if (rtt + lull_path_noise_margin(p) < min_rtt)
@@ -541,18 +543,18 @@ static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32
 	most = lull_path_trigger(p) + 2 * lull_capacity_packet_us(&p->capacity);
 	is_shared = lull_is_least(most, lull_delay_queue(&p->delay, rtt)) ^ 1;
 	is_shared &= lull_is_least(now_us, p->floor_since + 4 * lull_path_min_rtt(p));
-	p->isolation.is_isolated &= is_shared ^ 1;
+	p->fair_queueing.keeps_flows_apart &= is_shared ^ 1;
 	if (lull_delay_queue(&p->delay, rtt) > lull_path_noise_margin(p))
 		return lull_path_on_queued_pair(p, now_us, rtt);
-	lull_route_restart(&p->route);
+	lull_longer_path_restart(&p->longer_path);
 	if (now_us < p->floor_since + p->patience)
 		return false;
 	lull_path_on_others_gone(p, now_us);
 	memory = lull_min(lull_path_full_window(p), p->growth.remembered_window);
 	lull_growth_remember_window(&p->growth, lull_max(memory, LULL_MIN_RETURN));
-	packets = lull_isolation_begin_return(&p->isolation,
-					      lull_path_full_window(p) >> LULL_SHIFT,
-					      lull_jitter_is_steady(&p->delay.jitter));
+	packets = lull_fair_queueing_begin_return(&p->fair_queueing,
+						  lull_path_full_window(p) >> LULL_SHIFT,
+						  lull_jitter_is_steady(&p->delay.jitter));
 	p->window = lull_choose(lull_is_nonzero(packets), packets << LULL_SHIFT,
 				lull_path_start_window(p));
 	lull_path_enter_use(p, 0);
@@ -579,7 +581,7 @@ static LULL_INLINE void lull_path_shrink_after_own_loss(struct lull_path *p)
 static LULL_INLINE void lull_path_on_loss_in_use(struct lull_path *p, u64 now_us)
 {
 	u64 is_return = (lull_is_least(p->use_rounds, LULL_SETTLED_ROUNDS) ^ 1) &
-			(p->isolation.is_isolated ^ 1);
+			(p->fair_queueing.keeps_flows_apart ^ 1);
 	bool is_competing = (!lull_capacity_is_reached(&p->capacity)) | is_return;
 
 	if (is_competing || p->window <= LULL_MIN_RETURN) {
@@ -605,14 +607,14 @@ static LULL_INLINE void lull_path_on_loss(struct lull_path *p, u64 now_us, u32 r
 		lull_path_on_loss_in_use(p, now_us);
 	} else {
 		/* A longer path does not lose packets. */
-		lull_route_restart(&p->route);
+		lull_longer_path_restart(&p->longer_path);
 	}
 }
 
 static LULL_INLINE void lull_path_on_timeout(struct lull_path *p, u64 now_us)
 {
 	if (lull_path_is_at_floor(p))
-		lull_route_restart(&p->route);
+		lull_longer_path_restart(&p->longer_path);
 	else
 		lull_path_enter_floor(p, now_us,
 				      p->phase == LULL_USE ? p->use_rounds : LULL_SETTLED_ROUNDS, 0);

@@ -92,15 +92,15 @@ struct lull_lead {
 };
 
 /* Whether the path keeps flows apart. */
-struct lull_isolation {
-	u32 is_isolated; /* the last train was served in turns with others */
-	u32 is_due;	 /* the next return is to begin with a train */
-	u32 packets;	 /* of the train under way; 0: none */
-	u32 free;	 /* trains that have met no others, one after the other */
+struct lull_fair_queueing {
+	u32 keeps_flows_apart; /* the last train was served in turns with others */
+	u32 is_due;	       /* the next return is to begin with a train */
+	u32 packets;	       /* of the train under way; 0: none */
+	u32 free;	       /* trains that have met no others, one after the other */
 };
 
 /* Whether the path has become longer. */
-struct lull_route {
+struct lull_longer_path {
 	u64 since;		     /* when the comparison of pairs began */
 	u64 wait;		     /* how long it lasts; 0: the shortest wait */
 	struct lull_lowest shorter;  /* to return to if a trial fails */
@@ -140,8 +140,8 @@ struct lull_path {
 	u64 floor_since;
 	struct lull_growth growth;
 	struct lull_competition_pause competition_pause;
-	struct lull_isolation isolation;
-	struct lull_route route;
+	struct lull_fair_queueing fair_queueing;
+	struct lull_longer_path longer_path;
 	struct lull_host host;
 	u64 now;	/* the latest time that any connection has named */
 	u64 patience;	/* how long the floor lasts at the least, in microseconds */

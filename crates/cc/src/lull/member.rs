@@ -321,7 +321,7 @@ impl Member {
         let may_share = !path.lead.wants_all || is_shared;
         let is_left = now >= self.next_pair && may_share && free >= window / 4 && free >= 2 * TWO;
         self.is_using = !path.is_at_floor() && (leads || is_left);
-        self.is_train = leads && path.isolation.is_train();
+        self.is_train = leads && path.fair_queueing.is_train();
         let is_small = window + window / MORE_PART <= path.full_window();
         self.has_room = is_small || !path.delay.is_shallow();
         self.window = if self.is_using { free.max(TWO) } else { ONE };

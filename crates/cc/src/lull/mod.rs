@@ -31,15 +31,15 @@
 
 mod capacity;
 mod delay;
+mod fair_queueing;
 mod flow;
 mod growth;
 mod host;
-mod isolation;
 mod jitter;
+mod longer_path;
 mod member;
 mod minimum_progress;
 mod path;
-mod route;
 
 pub use flow::{Flow, SharedPath};
 pub use host::HostTraffic;

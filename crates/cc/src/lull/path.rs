@@ -2,11 +2,11 @@
 
 use super::capacity::Capacity;
 use super::delay::Delay;
+use super::fair_queueing::FairQueueing;
 use super::growth::{CompetitionPause, Growth, grow_in_shallow};
 use super::host::{ForegroundChange, Host, HostTraffic};
-use super::isolation::Isolation;
+use super::longer_path::LongerPath;
 use super::minimum_progress;
-use super::route::Route;
 use crate::{Timestamp, Window};
 
 const SHIFT: u32 = Window::SHIFT;
@@ -82,8 +82,8 @@ pub struct Path {
     window_before: u64,
     growth: Growth,
     competition_pause: CompetitionPause,
-    pub(super) isolation: Isolation,
-    route: Route,
+    pub(super) fair_queueing: FairQueueing,
+    longer_path: LongerPath,
     host: Host,
     /// The latest time that any connection has named, in microseconds.
     now: u64,
@@ -114,8 +114,8 @@ impl Default for Path {
             window_before: TWO,
             growth: Growth::default(),
             competition_pause: CompetitionPause::default(),
-            isolation: Isolation::default(),
-            route: Route::default(),
+            fair_queueing: FairQueueing::default(),
+            longer_path: LongerPath::default(),
             host: Host::default(),
             now: 0,
             alone: 0,
@@ -225,7 +225,7 @@ impl Path {
 
     /// The buffer holds little, and others share it.
     fn is_shallow(&self) -> bool {
-        self.delay.is_shallow() && !self.isolation.is_isolated()
+        self.delay.is_shallow() && !self.fair_queueing.keeps_flows_apart()
     }
 
     pub(super) fn full_window(&self) -> u64 {
@@ -334,7 +334,7 @@ impl Path {
         match self.phase {
             Phase::Start => self.end_start_round(is_queue, unlimited && may_grow),
             Phase::Use { rounds } if self.lead.rounds > IGNORED_ROUNDS => {
-                if self.route.is_trial() {
+                if self.longer_path.is_trial() {
                     self.end_trial_round(now, (low, is_queue), trigger, unlimited && may_grow);
                 } else if is_queue {
                     self.end_queued_round(now, (rounds, low), trigger);
@@ -343,7 +343,7 @@ impl Path {
                 }
             }
             Phase::Use { .. }
-                if self.isolation.is_train() && self.lead.rounds == IGNORED_ROUNDS =>
+                if self.fair_queueing.is_train() && self.lead.rounds == IGNORED_ROUNDS =>
             {
                 self.end_train(now, low, high);
             }
@@ -467,13 +467,13 @@ impl Path {
     fn yield_to_others(&mut self, now: u64, rounds: u32) {
         let was_alone = self.alone >= ALONE_ROUNDS;
         if was_alone {
-            self.route.handle_alone();
+            self.longer_path.handle_alone();
         }
         let is_harmful = self.is_shallow();
         self.handle_competition(now, is_harmful);
         let share = self.current_window();
         let full = self.full_window();
-        if self.isolation.is_isolated() {
+        if self.fair_queueing.keeps_flows_apart() {
             self.enter_floor(now, rounds, 0);
         } else if is_harmful {
             let patience = SHALLOW_PATIENCE * u64::from(self.delay.min_rtt());
@@ -508,7 +508,7 @@ impl Path {
         let rtt = u64::from(self.delay.min_rtt());
         let longer = (2 * self.patience).max(rtt).min(MAX_PATIENCE_MICROS);
         let mut patience = patience;
-        if self.isolation.is_isolated() {
+        if self.fair_queueing.keeps_flows_apart() {
             // Trains show the capacity that other flows leave.
             self.patience = if rounds < SETTLED_ROUNDS { longer } else { 0 };
             patience = self.train_pause();
@@ -521,7 +521,7 @@ impl Path {
         } else {
             self.patience = 0;
         }
-        self.isolation.handle_competition();
+        self.fair_queueing.handle_competition();
         self.start_floor(now, self.patience.max(patience));
     }
 
@@ -541,12 +541,12 @@ impl Path {
         }
         let Phase::Floor { since } = self.phase else { return false };
         if now >= since + 4 * u64::from(self.delay.min_rtt()) && self.is_shared_queue(rtt) {
-            self.isolation.handle_shared_queue();
+            self.fair_queueing.handle_shared_queue();
         }
         if self.delay.queue(rtt) > self.noise_margin() {
             return self.handle_queued_pair(now, rtt, since);
         }
-        self.route.restart();
+        self.longer_path.restart();
         if now < since + self.patience {
             return false;
         }
@@ -554,7 +554,7 @@ impl Path {
         let memory = self.full_window().min(self.growth.remembered_window());
         self.growth.remember_window(memory.max(MIN_RETURN));
         let is_steady = self.delay.is_steady();
-        let train = self.isolation.begin_return(self.full_window() >> SHIFT, is_steady);
+        let train = self.fair_queueing.begin_return(self.full_window() >> SHIFT, is_steady);
         self.phase = Phase::Use { rounds: 0 };
         if train > 0 {
             self.window = train << SHIFT;
@@ -582,14 +582,14 @@ impl Path {
         }
         match self.phase {
             // A longer path does not lose packets.
-            Phase::Floor { .. } => self.route.restart(),
+            Phase::Floor { .. } => self.longer_path.restart(),
             Phase::Start => {
                 self.window = (self.window / 2).max(TWO);
                 self.growth.remember_window(self.window);
                 self.phase = Phase::Use { rounds: SETTLED_ROUNDS + 1 };
             }
             Phase::Use { rounds } => {
-                let is_return = rounds < SETTLED_ROUNDS && !self.isolation.is_isolated();
+                let is_return = rounds < SETTLED_ROUNDS && !self.fair_queueing.keeps_flows_apart();
                 let is_competing = !self.capacity.is_reached() || is_return;
                 if is_competing || self.window <= MIN_RETURN {
                     self.handle_competition(now, true);
@@ -621,7 +621,7 @@ impl Path {
         match self.phase {
             Phase::Use { rounds } => self.enter_floor(now, rounds, 0),
             Phase::Start => self.enter_floor(now, SETTLED_ROUNDS, 0),
-            Phase::Floor { .. } => self.route.restart(),
+            Phase::Floor { .. } => self.longer_path.restart(),
         }
     }
 }

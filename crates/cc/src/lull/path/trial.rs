@@ -13,9 +13,9 @@ impl Path {
     /// A pair at the floor has met a queue. Returns whether a trial begins.
     pub(super) fn handle_queued_pair(&mut self, now: u64, rtt: u32, since: u64) -> bool {
         let (min_rtt, noise) = (self.delay.min_rtt(), self.delay.noise());
-        let longer = self.route.handle_queue(now, rtt, min_rtt, noise);
+        let longer = self.longer_path.handle_queue(now, rtt, min_rtt, noise);
         let Some(longer) = longer else { return false };
-        self.route.begin_trial(self.delay.replace_min_rtt(now, longer), since);
+        self.longer_path.begin_trial(self.delay.replace_min_rtt(now, longer), since);
         self.window = MIN_RETURN;
         self.window_before = MIN_RETURN;
         self.phase = Phase::Use { rounds: 0 };
@@ -24,8 +24,8 @@ impl Path {
 
     /// A floor begins at `now`, or goes on after a trial that has failed. Returns since when.
     pub(super) fn end_trial(&mut self, now: u64) -> u64 {
-        self.route.restart();
-        let Some((shorter, since)) = self.route.fail() else { return now };
+        self.longer_path.restart();
+        let Some((shorter, since)) = self.longer_path.fail() else { return now };
         self.delay.restore_min_rtt(shorter);
         since
     }
@@ -33,7 +33,7 @@ impl Path {
     /// A round-trip time that is lower than any before. In a trial, the queue of others became shorter.
     pub(super) fn handle_lowest(&mut self, now: u64, rtt: u32) {
         let shorter = self.delay.min_rtt() - rtt;
-        if self.route.is_trial() && shorter > self.noise_margin() + self.delay.noise() {
+        if self.longer_path.is_trial() && shorter > self.noise_margin() + self.delay.noise() {
             self.start_floor(now, self.patience);
         }
         let min_rtt = self.delay.min_rtt();
@@ -60,7 +60,7 @@ impl Path {
         if is_queue && u64::from(self.delay.queue(low)) > self.own_queue() + u64::from(trigger) {
             self.start_floor(now, self.patience);
         } else if self.window_before >= self.packets_in(TRIAL_TRIGGERS * trigger).max(MIN_TRIAL) {
-            self.route.succeed();
+            self.longer_path.succeed();
             // The buffer of another path is unknown.
             self.delay.forget_full_queue();
             self.growth.set_mark(self.full_window());

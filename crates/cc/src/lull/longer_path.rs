@@ -23,7 +23,7 @@ const MIN_SAMPLES: u32 = 4;
 
 /// Compares pairs at the floor, and remembers the shorter path during a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Route {
+pub(super) struct LongerPath {
     /// When the comparison began, the lowest and the highest round-trip time since then, and how many
     /// there were.
     since: u64,
@@ -39,7 +39,7 @@ pub(super) struct Route {
     before: Option<(Lowest, u64)>,
 }
 
-impl Route {
+impl LongerPath {
     /// The background has had the path for itself: what failed trials have taught is about others.
     pub(super) fn handle_alone(&mut self) {
         self.wait = 0;
@@ -110,10 +110,10 @@ mod tests {
 
     #[test]
     fn different_queues_begin_a_trial_after_four_comparisons() {
-        let (mut route, mut trials) = (Route::default(), vec![]);
+        let (mut longer_path, mut trials) = (LongerPath::default(), vec![]);
         for millis in (0..9_000).step_by(100) {
             let rtt = 60_000 + millis % 300 * 40;
-            if route.handle_queue(u64::from(millis) * 1_000, rtt, 50_000, 0).is_some() {
+            if longer_path.handle_queue(u64::from(millis) * 1_000, rtt, 50_000, 0).is_some() {
                 trials.push(millis);
             }
         }
@@ -122,26 +122,27 @@ mod tests {
 
     #[test]
     fn trial_waits_longer_after_each_failure() {
-        let (mut route, mut now) = (Route::default(), 0);
-        let handle = |route: &mut Route, now, rtt| route.handle_queue(now, rtt, 50_000, 0);
+        let (mut longer_path, mut now) = (LongerPath::default(), 0);
+        let handle =
+            |longer_path: &mut LongerPath, now, rtt| longer_path.handle_queue(now, rtt, 50_000, 0);
         let mut waits = vec![];
         for _ in 0..7 {
-            route.restart();
+            longer_path.restart();
             let start = now;
-            while handle(&mut route, now, 80_000 + (now % 7) as u32 * 500).is_none() {
+            while handle(&mut longer_path, now, 80_000 + (now % 7) as u32 * 500).is_none() {
                 now += 100_000;
             }
             waits.push((now - start) / 1_000_000);
-            route.begin_trial(Lowest::default(), start);
-            assert_eq!(route.fail(), Some((Lowest::default(), start)));
+            longer_path.begin_trial(Lowest::default(), start);
+            assert_eq!(longer_path.fail(), Some((Lowest::default(), start)));
         }
         assert_eq!(waits, [2, 4, 8, 16, 32, 64, 64]);
-        route.handle_alone();
-        route.restart();
-        assert_eq!(handle(&mut route, now, 80_000), None);
-        assert_eq!(handle(&mut route, now + 2_000_000, 81_000), None, "two are few");
-        assert_eq!(handle(&mut route, now + 2_000_000, 81_000), None);
-        assert_eq!(handle(&mut route, now + 2_000_000, 81_000), Some(80_000));
-        assert_eq!(route.fail(), None);
+        longer_path.handle_alone();
+        longer_path.restart();
+        assert_eq!(handle(&mut longer_path, now, 80_000), None);
+        assert_eq!(handle(&mut longer_path, now + 2_000_000, 81_000), None, "two are few");
+        assert_eq!(handle(&mut longer_path, now + 2_000_000, 81_000), None);
+        assert_eq!(handle(&mut longer_path, now + 2_000_000, 81_000), Some(80_000));
+        assert_eq!(longer_path.fail(), None);
     }
 }

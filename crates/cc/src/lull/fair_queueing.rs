@@ -34,9 +34,9 @@ pub(super) enum Finding {
 
 /// Tells by trains whether flows are kept apart, and whether there are others then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Isolation {
+pub(super) struct FairQueueing {
     /// The last train was served in turns with others.
-    is_isolated: bool,
+    keeps_flows_apart: bool,
     /// The next return is to begin with a train.
     is_due: bool,
     /// Packets of the train under way; 0 without one.
@@ -45,9 +45,9 @@ pub(super) struct Isolation {
     free: u32,
 }
 
-impl Isolation {
-    pub(super) fn is_isolated(&self) -> bool {
-        self.is_isolated
+impl FairQueueing {
+    pub(super) fn keeps_flows_apart(&self) -> bool {
+        self.keeps_flows_apart
     }
 
     /// Whether the window is a train now.
@@ -57,20 +57,20 @@ impl Isolation {
 
     /// The background has yielded: what trains have shown may be another path's by now.
     pub(super) fn handle_competition(&mut self) {
-        *self = Isolation { is_due: true, ..Isolation::default() };
+        *self = FairQueueing { is_due: true, ..FairQueueing::default() };
     }
 
     /// A pair has met a queue of others.
     pub(super) fn handle_shared_queue(&mut self) {
-        self.is_isolated = false;
+        self.keeps_flows_apart = false;
     }
 
     /// The background returns: the packets of the train that it begins with; 0 where it needs none.
     /// `full` is the path's window in packets, `is_steady`: it is known to have no jitter,
     /// which stretches trains as well.
     pub(super) fn begin_return(&mut self, full: u64, is_steady: bool) -> u64 {
-        self.is_isolated &= is_steady;
-        let is_needed = is_steady && (self.is_isolated || self.is_due);
+        self.keeps_flows_apart &= is_steady;
+        let is_needed = is_steady && (self.keeps_flows_apart || self.is_due);
         self.packets = if is_needed { train(full) } else { 0 };
         self.free = 0;
         self.packets
@@ -81,14 +81,14 @@ impl Isolation {
     pub(super) fn end_train(&mut self, low: u32, high: u32, packet_micros: u64) -> Finding {
         let own = self.packets.saturating_sub(1) * packet_micros;
         let (stretch, late) = (u64::from(high.saturating_sub(low)), u64::from(high));
-        self.is_isolated |= stretch > own + own / STRETCHED_PART;
+        self.keeps_flows_apart |= stretch > own + own / STRETCHED_PART;
         self.is_due = false;
-        if self.is_isolated && late <= own + own / LATE_PART && self.free + 1 < FREE_TRAINS {
+        if self.keeps_flows_apart && late <= own + own / LATE_PART && self.free + 1 < FREE_TRAINS {
             self.free += 1;
             return Finding::MaybeFree;
         }
         self.packets = 0;
-        match self.is_isolated {
+        match self.keeps_flows_apart {
             false => Finding::Shared,
             true if late > own + own / LATE_PART => Finding::Others,
             true => Finding::Free,
@@ -110,35 +110,35 @@ mod tests {
     use super::*;
 
     /// A train of 16 packets of 100 microseconds each.
-    fn begin() -> Isolation {
-        let mut isolation = Isolation::default();
-        assert_eq!(isolation.begin_return(200, true), 0, "nothing has competed");
-        isolation.handle_competition();
-        assert_eq!(isolation.begin_return(200, true), 16);
-        isolation
+    fn begin() -> FairQueueing {
+        let mut fair_queueing = FairQueueing::default();
+        assert_eq!(fair_queueing.begin_return(200, true), 0, "nothing has competed");
+        fair_queueing.handle_competition();
+        assert_eq!(fair_queueing.begin_return(200, true), 16);
+        fair_queueing
     }
 
     #[test]
     fn train_in_one_piece_behind_a_queue_is_shared() {
-        let mut isolation = begin();
-        assert_eq!(isolation.end_train(9_000, 10_700, 100), Finding::Shared);
-        assert!(!isolation.is_isolated());
-        assert_eq!(isolation.begin_return(200, true), 0);
+        let mut fair_queueing = begin();
+        assert_eq!(fair_queueing.end_train(9_000, 10_700, 100), Finding::Shared);
+        assert!(!fair_queueing.keeps_flows_apart());
+        assert_eq!(fair_queueing.begin_return(200, true), 0);
     }
 
     #[test]
     fn train_served_in_turns_shows_others_until_two_are_not() {
-        let mut isolation = begin();
-        assert_eq!(isolation.end_train(100, 3_000, 100), Finding::Others);
+        let mut fair_queueing = begin();
+        assert_eq!(fair_queueing.end_train(100, 3_000, 100), Finding::Others);
         for high in [2_900, 1_500] {
-            assert_eq!(isolation.begin_return(200, true), 16);
+            assert_eq!(fair_queueing.begin_return(200, true), 16);
             let expected = if high > 2_000 { Finding::Others } else { Finding::MaybeFree };
-            assert_eq!(isolation.end_train(0, high, 100), expected);
+            assert_eq!(fair_queueing.end_train(0, high, 100), expected);
         }
-        assert_eq!(isolation.end_train(0, 1_500, 100), Finding::Free);
-        assert!(isolation.is_isolated());
-        isolation.handle_competition();
-        assert!(!isolation.is_isolated());
+        assert_eq!(fair_queueing.end_train(0, 1_500, 100), Finding::Free);
+        assert!(fair_queueing.keeps_flows_apart());
+        fair_queueing.handle_competition();
+        assert!(!fair_queueing.keeps_flows_apart());
     }
 
     #[test]
