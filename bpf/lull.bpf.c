@@ -18,9 +18,9 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, struct nice);
-} alone SEC(".maps");
+} unshared_nice_states SEC(".maps");
 
-#define NICE_SOCKETS alone
+#define NICE_SOCKETS unshared_nice_states
 #include "nice_socket.h"
 #define LULL_INLINE inline __attribute__((always_inline))
 #include "lull.h"
@@ -108,7 +108,7 @@ void BPF_PROG(lull_release, struct sock *sk)
 	 * too. */
 	if (sk->sk_max_pacing_rate == ~0UL)
 		sk->sk_pacing_status = PACING_NONE;
-	bpf_sk_storage_delete(&alone, sk);
+	bpf_sk_storage_delete(&unshared_nice_states, sk);
 	forget(sk);
 }
 
@@ -262,7 +262,7 @@ static LULL_INLINE void acknowledge(struct sock *sk, const struct rate_sample *r
 	follow_path(sk, s);
 	/* If it is alone again, it starts with its window at that time. */
 	if (was_alone && s->epoch)
-		bpf_sk_storage_delete(&alone, sk);
+		bpf_sk_storage_delete(&unshared_nice_states, sk);
 	p = enter_path(sk, s);
 	if (!p) {
 		n = nice_socket_find(sk);

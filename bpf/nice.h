@@ -200,7 +200,7 @@ static NICE_INLINE void nice_halve_for_delay(const struct nice_params *p, struct
 		n->recall = n->window;
 }
 
-/* The end of slow start. Up to the mark of `recall` it grows only from quiet to quiet round,
+/* The end of slow start. Up to the window of `recall` it grows only from quiet to quiet round,
  * because it would otherwise undo the cuts. */
 static NICE_INLINE u64 nice_slow_start_end(const struct nice *n)
 {

@@ -315,7 +315,7 @@ impl Nice {
         }
     }
 
-    /// The end of slow start. Up to the mark of `recall` it grows only from quiet to quiet round, because it
+    /// The end of slow start. Up to the window of `recall` it grows only from quiet to quiet round, because it
     /// would otherwise undo the cuts.
     fn slow_start_end(&self) -> u64 {
         if self.quiet { self.ssthresh.max(self.recall) } else { self.ssthresh }

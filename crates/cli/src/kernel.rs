@@ -340,7 +340,7 @@ fn status(as_json: bool) -> anyhow::Result<()> {
     }
     for status in &all {
         print_line(&headline(status))?;
-        if let Some(line) = alone_line(status) {
+        if let Some(line) = unshared_line(status) {
             print_line(&format!("  {line}"))?;
         }
         path_table(status)?;
@@ -370,12 +370,12 @@ fn headline(status: &Status) -> String {
 }
 
 /// The message about connections that share no path.
-fn alone_line(status: &Status) -> Option<String> {
+fn unshared_line(status: &Status) -> Option<String> {
     let all = status.sockets.len();
-    match status.alone() {
+    match status.unshared_connections() {
         0 => None,
-        alone => Some(format!(
-            "{alone} of {all} background connections use per-connection Nice: table of paths is full"
+        unshared => Some(format!(
+            "{unshared} of {all} background connections use per-connection Nice: table of paths is full"
         )),
     }
 }
@@ -487,7 +487,7 @@ fn status_json(status: &Status) -> Value {
         "loaded_by": status.is_loaded.then_some(if status.automatic { "exec" } else { "load" }),
         "since": status.is_loaded.then(|| utc(status.since)),
         "sockets": status.sockets.iter().map(socket_json).collect::<Vec<_>>(),
-        "sockets_without_path": status.paths.as_ref().map(|_| status.alone()),
+        "sockets_without_path": status.paths.as_ref().map(|_| status.unshared_connections()),
         "paths": status.paths.as_ref().map(|paths| {
             paths.iter().map(|path| path_json(path, status)).collect::<Vec<_>>()
         }),

@@ -36,7 +36,7 @@ pub struct Status {
 
 impl Status {
     /// Connections that run Nice separately, because the table of paths had no room for theirs.
-    pub fn alone(&self) -> usize {
+    pub fn unshared_connections(&self) -> usize {
         match self.paths {
             Some(_) => self.sockets.iter().filter(|socket| socket.membership.is_none()).count(),
             None => 0,

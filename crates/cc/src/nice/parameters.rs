@@ -63,7 +63,7 @@ pub struct Refinements {
     /// The two packets of a pair are sent apart. Otherwise, on a slow link, the second waits for the first
     /// and reports that as a queue.
     pub spaced: bool,
-    /// A series of cuts by the detector leaves a mark at half of its first window. Up to that, slow start
+    /// A series of cuts by the detector leaves half of its first window in memory. Up to that, slow start
     /// restores the window when the foreground has ended.
     pub recall: bool,
     /// Vegas uses the lowest round-trip time of a round instead of the mean. Otherwise its own bursts or the

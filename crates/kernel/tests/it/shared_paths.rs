@@ -30,7 +30,7 @@ fn connections_to_one_network_share_a_path() {
     let expected = [("127.0.0.0/24", 3), ("127.0.1.0/24", 1), ("::/48", 1)];
     assert_eq!(lull.members(), expected.map(|(name, count)| (name.to_owned(), count)));
     let status = lull.status();
-    assert_eq!(status.alone(), 0);
+    assert_eq!(status.unshared_connections(), 0);
     for path in status.paths.unwrap() {
         assert!(path.base_rtt.is_some(), "{path:?}");
         assert!(path.window.as_f64() >= 2.0, "{path:?}");
@@ -70,7 +70,7 @@ fn connection_runs_nice_while_the_table_is_full() {
     first.carry(20_000);
     second.carry(200_000);
     let status = lull.status();
-    assert_eq!((status.alone(), status.sockets.len()), (1, 2));
+    assert_eq!((status.unshared_connections(), status.sockets.len()), (1, 2));
     // Its state of Nice is in another map, which is not pinned.
     assert_eq!(lull.unloaded_sockets(), 0);
     assert_eq!(lull.members(), [("127.0.0.0/24".to_owned(), 1)]);
@@ -78,7 +78,7 @@ fn connection_runs_nice_while_the_table_is_full() {
     // The unused entry is replaced.
     eventually("it joins a path", || {
         second.carry(1_000);
-        lull.status().alone() == 0
+        lull.status().unshared_connections() == 0
     });
     assert_eq!(lull.members(), [("127.0.1.0/24".to_owned(), 1)]);
 }
