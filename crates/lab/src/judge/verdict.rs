@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::interval::{half_width, slope};
 use super::table::number;
 use super::{Judged, Quantified, Range, Verdict, is_selected};
-use crate::plan::{Check, Expression, ExpressionError, Of};
+use crate::plan::{Check, CheckScope, Expression, ExpressionError};
 use crate::record::combination;
 use crate::statistics::{mean, median};
 
@@ -137,7 +137,7 @@ impl<'a> Demand<'a> {
         let limit = self.limit.map(number).transpose()?;
         let per = check.per.as_ref().map_or(Ok(1.0), number)?;
         let values = match check.of {
-            Of::Sure => check.value.numbers(quantities)?,
+            CheckScope::Sure => check.value.numbers(quantities)?,
             _ => vec![number(&check.value)?],
         };
         let bound = number(self.bound)?;
@@ -198,19 +198,19 @@ impl<'a> Contributions<'a> {
         let judged = |key: &str, value, bound| demand.judged(key, value, bound);
         let mut unsure = Vec::new();
         let mut judgements = match check.of {
-            Of::Each => self.judgements.clone(),
-            Of::Combination => averaged(&self.judgements, &self.parts, judged),
-            Of::Slope => {
+            CheckScope::Each => self.judgements.clone(),
+            CheckScope::Combination => averaged(&self.judgements, &self.parts, judged),
+            CheckScope::Slope => {
                 let axis = check.over.as_deref().expect("plans are checked when they are read");
                 slopes(&self.judgements, axis, &self.places, judged)
             }
-            Of::Sure => {
+            CheckScope::Sure => {
                 let (judgements, without) = sure(&self.judgements, judged);
                 unsure = without;
                 judgements
             }
-            Of::Mean => self.summarised("mean", mean, judged),
-            Of::Median => self.summarised("median", median, judged),
+            CheckScope::Mean => self.summarised("mean", mean, judged),
+            CheckScope::Median => self.summarised("median", median, judged),
         };
         judgements.sort_by(|a, b| a.margin.total_cmp(&b.margin));
         (judgements, unsure)

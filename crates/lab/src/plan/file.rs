@@ -64,7 +64,7 @@ pub struct Metric {
 /// How a check combines cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Of {
+pub enum CheckScope {
     /// Each cell on its own.
     #[default]
     Each,
@@ -111,7 +111,7 @@ pub struct Check {
     pub never_above: Option<Expression>,
     /// Whether it applies to each cell, each combination's mean, the mean or median of all, or a slope.
     #[serde(default)]
-    pub of: Of,
+    pub of: CheckScope,
     /// For a slope: the axis, whose values are numbers above zero.
     pub over: Option<String>,
     /// The source of the demand.
@@ -136,7 +136,7 @@ impl Check {
         if self.never_above.is_some() && self.at_most.is_none() {
             return Err(Invalid::Rule("has never_above, which goes with at_most"));
         }
-        if (self.of == Of::Slope) != self.over.is_some() {
+        if (self.of == CheckScope::Slope) != self.over.is_some() {
             return Err(Invalid::Rule("has 'over' with of = 'slope', and only then"));
         }
         let Some(over) = &self.over else { return Ok(()) };

@@ -41,7 +41,7 @@ pub use error::PlanError;
 pub(crate) use expand::shown;
 pub use expand::{Cell, Selection};
 pub use expression::{Expression, ExpressionError};
-pub use file::{Axis, Check, Entry, Metric, Of, Paper, Plot, PlotKind, Spacing};
+pub use file::{Axis, Check, CheckScope, Entry, Metric, Paper, Plot, PlotKind, Spacing};
 use file::{PlanFile, ViewFile};
 pub use group::{Group, Kind};
 pub use invalid::Invalid;

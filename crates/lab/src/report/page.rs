@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{Entry, PlanStatus, Report, ReportError, range_text, short};
 use crate::judge::{Table, Verdict, number};
-use crate::plan::{Check, Of};
+use crate::plan::{Check, CheckScope};
 use crate::plot;
 use crate::record::Header;
 
@@ -208,12 +208,12 @@ fn check_row<'a>(check: &'a Check, verdict: &'a Verdict, is_run: bool) -> CheckR
 /// The demand of a check, in the words of its plan.
 fn demand(check: &Check) -> String {
     let of = match check.of {
-        Of::Each => "",
-        Of::Combination => "mean over repetitions of ",
-        Of::Mean => "mean of ",
-        Of::Median => "median of ",
-        Of::Sure => "mean over repetitions, as far as sure, of ",
-        Of::Slope => "for each doubling of its axis, as far as sure, ",
+        CheckScope::Each => "",
+        CheckScope::Combination => "mean over repetitions of ",
+        CheckScope::Mean => "mean of ",
+        CheckScope::Median => "median of ",
+        CheckScope::Sure => "mean over repetitions, as far as sure, of ",
+        CheckScope::Slope => "for each doubling of its axis, as far as sure, ",
     };
     let mut text = format!("{of}{}", check.value.text());
     if let Some(per) = &check.per {

@@ -7,8 +7,8 @@ use lull_emulator::Spread;
 use lull_emulator::traffic::Work;
 use lull_lab::judge::judge;
 use lull_lab::plan::{
-    Capacity, Cell, Check, Expression, Group, Kind, Network, Of, Plan, PlanSet, Plot, PlotKind,
-    Selection,
+    Capacity, Cell, Check, CheckScope, Expression, Group, Kind, Network, Plan, PlanSet, Plot,
+    PlotKind, Selection,
 };
 use lull_lab::record::{
     ActionRecord, CellRecord, CostRecord, CpuRecord, DemandRecord, GroupRecord, Latency,
@@ -305,7 +305,7 @@ fn untold(plan: &Plan) -> Vec<String> {
     let mut untold = results.without_value.clone();
     for (check, verdict) in plan.checks.iter().zip(&results.verdicts) {
         // With one of each there is no interval, and so nothing is sure.
-        let is_none = verdict.judged == 0 && check.of != Of::Sure;
+        let is_none = verdict.judged == 0 && check.of != CheckScope::Sure;
         if verdict.lacking > 0 || is_none {
             untold.push(format!("check '{}': {}", verdict.name, verdict.why));
         }
