@@ -27,7 +27,7 @@ use tokio::sync::mpsc::{Sender, channel};
 use super::content::Content;
 use super::origin::{AFTER, Done, Entry, Order, WITHIN};
 use super::socket;
-use super::transaction::{END, Head, Of, What, put_head};
+use super::transaction::{END, Head, ObjectKind, What, put_head};
 use crate::source;
 use folder::{difference, is_empty, scan};
 
@@ -480,15 +480,15 @@ fn set_within(request: &mut Request<Content>, within: Option<&Path>) -> Result<(
 fn body(root: &FilePath, path: &FilePath, head: &Head) -> io::Result<Box<dyn Read>> {
     let kind = match &head.put {
         What::Body(content) | What::Stored(content) => content.kind,
-        What::Delete => Of::File,
+        What::Delete => ObjectKind::File,
     };
     Ok(match kind {
-        Of::File => Box::new(source::open(root, path)?),
-        Of::Link => {
+        ObjectKind::File => Box::new(source::open(root, path)?),
+        ObjectKind::Link => {
             let target = source::link(path)?.map(|(target, _)| target).unwrap_or_default();
             Box::new(io::Cursor::new(target))
         }
-        Of::Folder => Box::new(io::empty()),
+        ObjectKind::Folder => Box::new(io::empty()),
     })
 }
 

@@ -312,7 +312,7 @@ impl OriginHttp {
             let tree = origin.tree_within(within.as_ref());
             let mut text = format!("{}\n", tree.position.sequence.0);
             for (path, version) in tree.objects {
-                let file = File::of(&version.content);
+                let file = File::from_content(&version.content);
                 let lost = tree.lost.contains(&version.content.digest);
                 let entry = Entry { path: path.to_string(), file, lost };
                 // It consists of numbers and texts only, so this cannot fail.

@@ -45,7 +45,7 @@ pub(super) enum What {
 /// The kind of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Of {
+pub(super) enum ObjectKind {
     #[default]
     File,
     Link,
@@ -57,7 +57,7 @@ pub(super) enum Of {
 pub(super) struct File {
     /// Its kind; without it, as in an earlier release, a file.
     #[serde(default)]
-    pub(super) kind: Of,
+    pub(super) kind: ObjectKind,
     /// BLAKE3, in hex.
     pub(super) digest: String,
     pub(super) size: u64,
@@ -70,11 +70,11 @@ pub(super) struct File {
 }
 
 impl File {
-    pub(super) fn of(content: &Content) -> Self {
+    pub(super) fn from_content(content: &Content) -> Self {
         let kind = match content.metadata.kind {
-            Kind::File => Of::File,
-            Kind::Link => Of::Link,
-            Kind::Folder => Of::Folder,
+            Kind::File => ObjectKind::File,
+            Kind::Link => ObjectKind::Link,
+            Kind::Folder => ObjectKind::Folder,
         };
         File {
             kind,
@@ -95,9 +95,9 @@ impl File {
         let plain = if self.executable { Mode::EXECUTABLE } else { Mode::PLAIN };
         let mode = self.mode.map_or(plain, |bits| Mode::new(bits.into()));
         let kind = match self.kind {
-            Of::File => Kind::File,
-            Of::Link => Kind::Link,
-            Of::Folder => Kind::Folder,
+            ObjectKind::File => Kind::File,
+            ObjectKind::Link => Kind::Link,
+            ObjectKind::Folder => Kind::Folder,
         };
         Metadata { kind, modified: WallTime::from_nanos(self.modified), mode }
     }
@@ -364,7 +364,7 @@ mod tests {
     fn stream(number: u64) -> Vec<u8> {
         let bytes = body(number);
         let file = File {
-            kind: Of::File,
+            kind: ObjectKind::File,
             digest: digest(number).to_string(),
             size: bytes.len() as u64,
             modified: 0,

@@ -16,12 +16,12 @@ const AT_ONCE: usize = 1_000;
 #[derive(Debug)]
 pub(super) struct Awaited {
     at: Sequence,
-    of: Of,
+    bodies: AwaitedBodies,
 }
 
 /// Which bodies.
 #[derive(Debug)]
-pub(super) enum Of {
+pub(super) enum AwaitedBodies {
     Nothing,
     /// Those of the commit that made the state. Its changes are kept once it is there: the log may drop them
     /// meanwhile.
@@ -32,14 +32,14 @@ pub(super) enum Of {
 
 /// How many of them a replica was found to have.
 #[derive(Debug, Default)]
-pub(super) struct Far {
+pub(super) struct CheckPosition {
     changes: usize,
     file: Option<Path>,
 }
 
 /// The result of a check of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum CheckResult {
     /// It has everything that is waited for.
     All,
     /// There are more versions to check.
@@ -49,29 +49,34 @@ pub(super) enum Seen {
 }
 
 impl Awaited {
-    pub(super) fn new(at: Sequence, of: Of) -> Self {
-        Awaited { at, of }
+    pub(super) fn new(at: Sequence, bodies: AwaitedBodies) -> Self {
+        Awaited { at, bodies }
     }
 
     /// Checks a replica, from where the last check stopped.
-    pub(super) fn look(&mut self, machine: &Origin<Body>, one: ReplicaId, far: &mut Far) -> Seen {
-        if let Of::Commit(changes @ None) = &mut self.of {
+    pub(super) fn check(
+        &mut self,
+        machine: &Origin<Body>,
+        one: ReplicaId,
+        far: &mut CheckPosition,
+    ) -> CheckResult {
+        if let AwaitedBodies::Commit(changes @ None) = &mut self.bodies {
             let entry = machine.image().entry(self.at);
             *changes = entry.map(|entry| Arc::clone(&entry.commit.changes));
         }
         if machine.progress(one).is_none_or(|(to, _)| to < self.at) {
-            return Seen::Waits;
+            return CheckResult::Waits;
         }
-        match &self.of {
-            Of::Nothing => Seen::All,
-            Of::Commit(changes) => {
+        match &self.bodies {
+            AwaitedBodies::Nothing => CheckResult::All,
+            AwaitedBodies::Commit(changes) => {
                 let rest = changes.as_deref().and_then(|changes| changes.get(far.changes..));
                 let paths = rest.unwrap_or_default().iter().map(|change| &change.path);
                 let (seen, last) = self.of_paths(machine, one, paths.map(|path| (path, self.at)));
                 far.changes += last.map_or(0, |(count, _)| count);
                 seen
             }
-            Of::Files(within) => {
+            AwaitedBodies::Files(within) => {
                 let from = match &far.file {
                     Some(path) => Bound::Excluded(path.as_bytes()),
                     None => Bound::Included(&within[..]),
@@ -96,17 +101,17 @@ impl Awaited {
         machine: &Origin<Body>,
         one: ReplicaId,
         versions: impl Iterator<Item = (&'a Path, Sequence)>,
-    ) -> (Seen, Option<(usize, &'a Path)>) {
+    ) -> (CheckResult, Option<(usize, &'a Path)>) {
         let mut last = None;
         for (count, (path, version)) in versions.enumerate() {
             if count == AT_ONCE {
-                return (Seen::More, last);
+                return (CheckResult::More, last);
             }
             if version <= self.at && !machine.has_arrived(one, path, version) {
-                return (Seen::Waits, last);
+                return (CheckResult::Waits, last);
             }
             last = Some((count + 1, path));
         }
-        (Seen::All, last)
+        (CheckResult::All, last)
     }
 }

@@ -15,7 +15,7 @@ use lull_replication::types::{Digest, Version};
 use lull_replication::types::{Metadata, Payload, ReplicaId, Sequence};
 use tokio::sync::oneshot;
 
-use super::awaited::{Awaited, Far, Of, Seen};
+use super::awaited::{Awaited, AwaitedBodies, CheckPosition, CheckResult};
 use super::core::{Core, Wanted};
 use super::{HeldBody, Shared, WriteError, lock};
 use crate::daemon::DaemonError;
@@ -215,7 +215,7 @@ impl OriginHandle {
     /// # Errors
     /// If one of them never will, see [`joined`](OriginHandle::joined), or the daemon ends.
     pub async fn wait_for(&self, names: &[String], at: Sequence) -> Result<(), DaemonError> {
-        self.wait(names, Awaited::new(at, Of::Commit(None))).await
+        self.wait(names, Awaited::new(at, AwaitedBodies::Commit(None))).await
     }
 
     /// The same with the bodies of all files below `within` in that state, or of all files, from any commit.
@@ -229,7 +229,7 @@ impl OriginHandle {
         within: Option<&Path>,
     ) -> Result<(), DaemonError> {
         let within = within.map_or_else(Vec::new, Path::prefix);
-        self.wait(names, Awaited::new(at, Of::Files(within))).await
+        self.wait(names, Awaited::new(at, AwaitedBodies::Files(within))).await
     }
 
     /// Waits until they answer reads with the state at `at` or a later one, with or without bodies.
@@ -237,7 +237,7 @@ impl OriginHandle {
     /// # Errors
     /// As for [`wait_for`](OriginHandle::wait_for).
     pub async fn wait_for_state(&self, names: &[String], at: Sequence) -> Result<(), DaemonError> {
-        self.wait(names, Awaited::new(at, Of::Nothing)).await
+        self.wait(names, Awaited::new(at, AwaitedBodies::Nothing)).await
     }
 
     async fn wait(&self, names: &[String], mut awaited: Awaited) -> Result<(), DaemonError> {
@@ -245,15 +245,16 @@ impl OriginHandle {
         let mut known = self.0.with(|core, _| core.revocations);
         // With the progress of its bodies: bodies that have arrived once are not checked again.
         let joined = self.joined(names)?.into_iter().zip(names);
-        let mut waiting: Vec<_> = joined.map(|(one, name)| (one, name, Far::default())).collect();
+        let mut waiting: Vec<_> =
+            joined.map(|(one, name)| (one, name, CheckPosition::default())).collect();
         loop {
             progress.mark_unchanged();
             let (revocations, goes_on) = self.0.with(|core, _| {
                 let mut goes_on = false;
                 waiting.retain_mut(|(one, _, far)| {
-                    let seen = awaited.look(&core.machine, *one, far);
-                    goes_on |= seen == Seen::More;
-                    seen != Seen::All
+                    let seen = awaited.check(&core.machine, *one, far);
+                    goes_on |= seen == CheckResult::More;
+                    seen != CheckResult::All
                 });
                 (core.revocations, goes_on)
             });

@@ -11,7 +11,7 @@ use lull_replication::types::{Content, Digest, MAX_BODY_BYTES};
 
 use super::{ClientError, Published, Publishing};
 use crate::http::origin::Entry;
-use crate::http::transaction::{File, Head, Of, What};
+use crate::http::transaction::{File, Head, ObjectKind, What};
 use crate::source::{self, Snapshot};
 
 /// An object to be published.
@@ -62,7 +62,7 @@ pub(super) fn difference(
 
 /// Folders are not counted.
 fn counted(content: &File) -> u64 {
-    u64::from(content.kind != Of::Folder)
+    u64::from(content.kind != ObjectKind::Folder)
 }
 
 /// The objects of a folder by name.
@@ -70,7 +70,7 @@ pub(super) type Files = BTreeMap<Path, Local>;
 
 /// Whether there are no entries except folders.
 pub(super) fn is_empty(files: &Files) -> bool {
-    files.values().all(|local| local.content.kind == Of::Folder)
+    files.values().all(|local| local.content.kind == ObjectKind::Folder)
 }
 
 /// All entries of a folder, with the hashes of the bodies; and the folder's path without links. With `into`,
@@ -147,10 +147,10 @@ fn local(
     let failed = |source| ClientError::File { path: file.to_owned(), source };
     let kind = entry.file_type();
     let content = if kind.is_dir() {
-        File::of(&source::folder(&file.symlink_metadata().map_err(failed)?))
+        File::from_content(&source::folder(&file.symlink_metadata().map_err(failed)?))
     } else if kind.is_symlink() {
         let link = source::link(file).map_err(failed)?;
-        File::of(&link.ok_or_else(|| ClientError::Restless(file.to_owned()))?.1)
+        File::from_content(&link.ok_or_else(|| ClientError::Restless(file.to_owned()))?.1)
     } else if kind.is_file() {
         hash(root, file)?
     } else {
@@ -175,7 +175,7 @@ pub(super) fn hash(root: &FilePath, path: &FilePath) -> Result<File, ClientError
         let failed = |source| ClientError::File { path: path.to_owned(), source };
         if let Some(Snapshot { size, metadata, .. }) = read.map_err(failed)? {
             let digest = Digest(*hasher.finalize().as_bytes());
-            return Ok(File::of(&Content { digest, size: Bytes(size), metadata }));
+            return Ok(File::from_content(&Content { digest, size: Bytes(size), metadata }));
         }
     }
     Err(ClientError::Restless(path.to_owned()))
