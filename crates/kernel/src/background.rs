@@ -15,7 +15,7 @@ use crate::parameters::{Algorithm, Parameters};
 use crate::receive::Direction;
 use crate::release::Releases;
 use crate::slice_mark::slices;
-use crate::state::{Place, State};
+use crate::state::{PinFolder, State};
 use crate::udp::Udp;
 use crate::{jobs, machine};
 
@@ -168,19 +168,19 @@ impl<'obj> Background<'obj> {
         make: impl FnOnce() -> Result<(Cgroup, Option<String>)>,
         state: Option<&State<'_>>,
     ) -> Result<(Cgroup, Option<String>, Hooks<'obj>)> {
-        let place = state.and_then(|state| state.find(&choice.congestion));
-        let algorithm = place.as_ref().and_then(Place::algorithm);
+        let folder = state.and_then(|state| state.find(&choice.congestion));
+        let algorithm = folder.as_ref().and_then(PinFolder::algorithm);
         // One that was loaded under another name.
         choice.check(algorithm)?;
-        let sockets = place
+        let sockets = folder
             .clone()
-            .filter(|place| {
-                place.knows_sockets() && algorithm.is_some_and(Algorithm::counts_yielding)
+            .filter(|folder| {
+                folder.knows_sockets() && algorithm.is_some_and(Algorithm::counts_yielding)
             })
-            .map(|place| place.sockets());
+            .map(|folder| folder.sockets());
         let shares = algorithm.is_some_and(Algorithm::shares_paths);
-        let weights = place.filter(|place| shares && place.knows_sockets());
-        let weights = weights.map(|place| place.weights()).zip(choice.weight);
+        let weights = folder.filter(|folder| shares && folder.knows_sockets());
+        let weights = weights.map(|folder| folder.weights()).zip(choice.weight);
         let settings = HookSettings {
             congestion: &choice.congestion,
             dscp: choice.dscp,
@@ -229,8 +229,9 @@ fn shortfall(
     refused: Option<String>,
 ) -> Option<String> {
     let wanted = choice.automatic.filter(|parameters| parameters.algorithm().shares_paths());
-    let place = state.and_then(|state| state.find(&choice.congestion));
-    let runs_nice = place.and_then(|place| place.algorithm()).is_some_and(|it| !it.shares_paths());
+    let folder = state.and_then(|state| state.find(&choice.congestion));
+    let runs_nice =
+        folder.and_then(|folder| folder.algorithm()).is_some_and(|it| !it.shares_paths());
     (wanted.is_some() && runs_nice).then(|| {
         let why = refused.map_or_else(String::new, |why| format!(" ({why})"));
         format!("this kernel cannot run '{}'{why}: connections use TCP Nice", choice.congestion)

@@ -13,7 +13,7 @@ use crate::mounts::Bpffs;
 use crate::parameters::Parameters;
 use crate::signals::Signals;
 use crate::sockets::{self, Users};
-use crate::state::{Place, Record, State};
+use crate::state::{PinFolder, Record, State};
 
 /// The result of [`load`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,17 +45,17 @@ pub fn load(name: &str, parameters: Parameters) -> Result<Loaded> {
 }
 
 fn load_locked(state: &State<'_>, name: &str, parameters: Parameters) -> Result<Loaded> {
-    let Some(place) = state.find(name) else {
-        register(&state.place(name), name, Record { parameters, automatic: false })?;
+    let Some(folder) = state.find(name) else {
+        register(&state.folder(name), name, Record { parameters, automatic: false })?;
         return Ok(Loaded::New);
     };
-    let old = Record::read(&place.record())?;
+    let old = Record::read(&folder.record())?;
     // A new record does not make another version's control ours.
-    if old == Some(Record { parameters, automatic: true }) && place.knows_sockets() {
-        Record { parameters, automatic: false }.replace(&place.record())?;
+    if old == Some(Record { parameters, automatic: true }) && folder.knows_sockets() {
+        Record { parameters, automatic: false }.replace(&folder.record())?;
         return Ok(Loaded::Kept);
     }
-    let known = old.filter(|_| place.knows_sockets());
+    let known = old.filter(|_| folder.knows_sockets());
     let parameters = match known {
         Some(record) if record.automatic => format!("{}, by lull exec", record.parameters),
         Some(record) => record.parameters.to_string(),
@@ -85,11 +85,11 @@ pub(crate) fn load_automatically(
     }
     machine::check_name(name)?;
     machine::check_kernel()?;
-    let place = state.place(name);
-    match register(&place, name, Record { parameters, automatic: true }) {
+    let folder = state.folder(name);
+    match register(&folder, name, Record { parameters, automatic: true }) {
         Err(Error::Bpf { what, message }) if parameters.algorithm().shares_paths() => {
             let parameters = Parameters::default();
-            register(&place, name, Record { parameters, automatic: true })?;
+            register(&folder, name, Record { parameters, automatic: true })?;
             Ok(Some(format!("the kernel did not {what}: {message}")))
         }
         result => result.map(|()| None),
@@ -101,11 +101,11 @@ pub(crate) fn load_automatically(
 /// `alive` are the congestion controls in the names of cgroups.
 pub(crate) fn unload_unused(state: &State<'_>, alive: &[String]) {
     for name in state.names() {
-        let Some(place) = state.find(&name) else { continue };
+        let Some(folder) = state.find(&name) else { continue };
         let automatic =
-            Record::read(&place.record()).is_ok_and(|record| record.is_some_and(|r| r.automatic));
+            Record::read(&folder.record()).is_ok_and(|record| record.is_some_and(|r| r.automatic));
         if automatic && !alive.contains(&name) {
-            place.remove();
+            folder.remove();
             wait_until_gone(&name);
         }
     }
@@ -147,7 +147,7 @@ pub fn unload(name: &str, force: bool) -> Result<Unloaded> {
 }
 
 fn unload_locked(state: &State<'_>, name: &str, force: bool) -> Result<Unloaded> {
-    let Some(place) = state.find(name) else {
+    let Some(folder) = state.find(name) else {
         let names = state.names();
         let loaded = if names.is_empty() { "nothing is".into() } else { names.join(", ") + " is" };
         return Err(Error::NotLoaded { name: name.to_owned(), loaded });
@@ -164,7 +164,7 @@ fn unload_locked(state: &State<'_>, name: &str, force: bool) -> Result<Unloaded>
     };
     let or_none = |count: Result<usize>| if force { Ok(count.unwrap_or(0)) } else { count };
     let programs = or_none(programs)?;
-    let sockets = match sockets::count(&place) {
+    let sockets = match sockets::count(&folder) {
         Err(_) if force => Users::default(),
         other => other?,
     };
@@ -176,7 +176,7 @@ fn unload_locked(state: &State<'_>, name: &str, force: bool) -> Result<Unloaded>
     if !force && !sees_all {
         return Err(Error::UsersOutOfSight { name: name.to_owned() });
     }
-    place.remove();
+    folder.remove();
     wait_until_gone(name);
     Ok(Unloaded { open: sockets.open, closed: sockets.closed })
 }
@@ -195,35 +195,35 @@ fn wait_until_gone(name: &str) {
     }
 }
 
-fn register(place: &Place, name: &str, record: Record) -> Result<()> {
+fn register(folder: &PinFolder, name: &str, record: Record) -> Result<()> {
     if machine::has_congestion(name)? {
         return Err(Error::NameTaken { name: name.to_owned() });
     }
-    let result = try_register(place, name, record);
+    let result = try_register(folder, name, record);
     if result.is_err() {
-        place.remove();
+        folder.remove();
     }
     result
 }
 
-fn try_register(place: &Place, name: &str, record: Record) -> Result<()> {
+fn try_register(folder: &PinFolder, name: &str, record: Record) -> Result<()> {
     let mut object = MaybeUninit::uninit();
     let parameters = record.parameters;
     let mut control =
         Control::load(&mut object, name, parameters.restricted, &parameters.constants())?;
-    fs::create_dir(place.directory())
+    fs::create_dir(folder.directory())
         .map_err(Error::io(format!("make 'lull/{name}' in the BPF file system")))?;
-    control.pin_sockets(&place.sockets())?;
-    control.pin_paths(&place.paths(), &place.weights())?;
+    control.pin_sockets(&folder.sockets())?;
+    control.pin_paths(&folder.paths(), &folder.weights())?;
     // If the root cgroup takes no program, connections share paths all the same; the status says so.
     if let Ok(Some(mut watch)) = control.watch_foreground(name) {
         let what = "pin a program at the root cgroup";
-        watch.sent.pin(place.foreground()).map_err(Error::bpf(what))?;
-        watch.received.pin(place.foreground_received()).map_err(Error::bpf(what))?;
+        watch.sent.pin(folder.foreground()).map_err(Error::bpf(what))?;
+        watch.received.pin(folder.foreground_received()).map_err(Error::bpf(what))?;
     }
-    record.pin(&place.record())?;
+    record.pin(&folder.record())?;
     let mut link = control.register()?;
-    link.pin(place.link()).map_err(Error::bpf("pin the congestion control"))
+    link.pin(folder.link()).map_err(Error::bpf("pin the congestion control"))
 }
 
 #[cfg(test)]
@@ -258,7 +258,7 @@ mod tests {
         let loaded = Loaded(name.clone());
         assert_eq!(load_automatically(&state, &name, parameters).unwrap(), None);
         let record = Record { parameters, automatic: true };
-        record.replace_by_another_version(&state.place(&name).record()).unwrap();
+        record.replace_by_another_version(&state.folder(&name).record()).unwrap();
         // Before another Lull on this machine may unload what has no connections.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -289,7 +289,7 @@ mod tests {
         let why = load_automatically(&state, &name, parameters).unwrap().unwrap();
         assert!(why.starts_with("the kernel did not load"), "{why}");
         assert_eq!(state.find(&name).unwrap().algorithm(), Some(Algorithm::Nice));
-        assert!(!state.place(&name).paths().exists());
+        assert!(!state.folder(&name).paths().exists());
         // The next run finds it, and is informed as well (`Background::shortfalls`).
         assert_eq!(load_automatically(&state, &name, parameters).unwrap(), None);
         drop(state);

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::owners::Owner;
 use crate::parameters::Algorithm;
 use crate::skeletons::status::StatusSkelBuilder;
-use crate::state::Place;
+use crate::state::PinFolder;
 
 /// The size of `struct status_record`, which bpf/status.bpf.c asserts.
 const RECORD_SIZE: usize = 160;
@@ -83,12 +83,12 @@ pub(crate) struct Membership {
 
 /// The sockets that run the control loaded at a place. None if another version of Lull keeps another state of
 /// them.
-pub(crate) fn read(place: &Place) -> Result<Option<Vec<Socket>>> {
-    let Some(algorithm) = place.algorithm().filter(|_| place.knows_sockets()) else {
+pub(crate) fn read(folder: &PinFolder) -> Result<Option<Vec<Socket>>> {
+    let Some(algorithm) = folder.algorithm().filter(|_| folder.knows_sockets()) else {
         return Ok(None);
     };
     let kind = Kind::of(algorithm);
-    let bytes = ask(&open_sockets(place)?, Question::Records(kind))?;
+    let bytes = ask(&open_sockets(folder)?, Question::Records(kind))?;
     let records = bytes.chunks_exact(RECORD_SIZE);
     Ok(Some(records.map(|record| parse(record, kind)).collect()))
 }
@@ -110,14 +110,14 @@ pub(crate) struct Users {
 }
 
 /// How many sockets run the control loaded at a place, by any version of Lull.
-pub(crate) fn count(place: &Place) -> Result<Users> {
-    let bytes = ask(&open_sockets(place)?, Question::Count)?;
+pub(crate) fn count(folder: &PinFolder) -> Result<Users> {
+    let bytes = ask(&open_sockets(folder)?, Question::Count)?;
     let open = bytes.iter().filter(|&&byte| byte == 1).count();
     Ok(Users { open, closed: bytes.len() - open })
 }
 
-fn open_sockets(place: &Place) -> Result<MapHandle> {
-    MapHandle::from_pinned_path(place.sockets()).map_err(Error::bpf("open the map of sockets"))
+fn open_sockets(folder: &PinFolder) -> Result<MapHandle> {
+    MapHandle::from_pinned_path(folder.sockets()).map_err(Error::bpf("open the map of sockets"))
 }
 
 /// The kind of a socket's state; the order of `enum status_state` in `bpf/status.h`.

@@ -41,7 +41,7 @@ pub(crate) struct State<'bpffs> {
 
 /// The folder of one name's pins.
 #[derive(Clone, Debug)]
-pub(crate) struct Place(PathBuf);
+pub(crate) struct PinFolder(PathBuf);
 
 impl<'bpffs> State<'bpffs> {
     /// Opens the state, and makes it if it does not exist.
@@ -72,9 +72,9 @@ impl<'bpffs> State<'bpffs> {
 
     fn remove_half_made(&self) {
         for name in self.names() {
-            let place = self.place(&name);
-            if !place.link().exists() {
-                place.remove();
+            let folder = self.folder(&name);
+            if !folder.link().exists() {
+                folder.remove();
             }
         }
     }
@@ -91,16 +91,16 @@ impl<'bpffs> State<'bpffs> {
         names
     }
 
-    pub(crate) fn place(&self, name: &str) -> Place {
-        Place(self.directory.join(name))
+    pub(crate) fn folder(&self, name: &str) -> PinFolder {
+        PinFolder(self.directory.join(name))
     }
 
-    /// The place of a name, if it is loaded.
-    pub(crate) fn find(&self, name: &str) -> Option<Place> {
+    /// The folder of a name, if it is loaded.
+    pub(crate) fn find(&self, name: &str) -> Option<PinFolder> {
         // Names of other congestion controls may lead out of the directory.
         machine::check_name(name).ok()?;
-        let place = self.place(name);
-        place.link().exists().then_some(place)
+        let folder = self.folder(name);
+        folder.link().exists().then_some(folder)
     }
 }
 
@@ -111,7 +111,7 @@ impl Drop for State<'_> {
     }
 }
 
-impl Place {
+impl PinFolder {
     pub(crate) fn directory(&self) -> &Path {
         &self.0
     }

@@ -11,7 +11,7 @@ use crate::owners::owners;
 use crate::parameters::Parameters;
 use crate::paths::{self, SharedPath};
 use crate::sockets::{self, Socket};
-use crate::state::{Place, Record, State};
+use crate::state::{PinFolder, Record, State};
 use crate::{control, machine};
 
 /// A loaded congestion control.
@@ -75,17 +75,19 @@ pub fn status() -> Result<Vec<Status>> {
 fn loaded(state: &State<'_>) -> Result<Vec<Status>> {
     let mut all = Vec::new();
     for name in state.names() {
-        let Some(place) = state.find(&name) else { continue };
-        let sockets = sockets::read(&place)?;
-        let paths = match (&sockets, place.algorithm()) {
+        let Some(folder) = state.find(&name) else { continue };
+        let sockets = sockets::read(&folder)?;
+        let paths = match (&sockets, folder.algorithm()) {
             (Some(sockets), Some(algorithm)) if algorithm.shares_paths() => {
-                Some(paths::read(&place.paths(), sockets, place.foreground().exists())?)
+                Some(paths::read(&folder.paths(), sockets, folder.foreground().exists())?)
             }
             _ => None,
         };
-        let record = Record::read(&place.record())?;
-        let since =
-            place.since().and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+        let record = Record::read(&folder.record())?;
+        let since = folder
+            .since()
+            .and_then(|time| time.duration_since(UNIX_EPOCH).ok())
+            .unwrap_or_default();
         all.push(Status {
             name,
             is_loaded: true,
@@ -110,7 +112,7 @@ fn unloaded(state: Option<&State<'_>>) -> Result<Vec<Status>> {
         names.filter_map(|name| state.find(&name)).collect::<Vec<_>>()
     };
     let pinned: Vec<u32> =
-        state.map(places).unwrap_or_default().iter().filter_map(Place::sockets_id).collect();
+        state.map(places).unwrap_or_default().iter().filter_map(PinFolder::sockets_id).collect();
     let mut by_name = BTreeMap::<String, Vec<Socket>>::new();
     for id in control::maps_of_sockets() {
         let Some(map) = Some(id).filter(|id| !pinned.contains(id)).and_then(open_map) else {

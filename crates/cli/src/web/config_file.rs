@@ -16,7 +16,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::prefetch::PrefetchArgs;
 use super::server_args::ServerArgs;
-use options::Place;
+use options::LocatedTable;
 
 /// An error in a file, in one line.
 #[derive(Debug)]
@@ -158,11 +158,11 @@ fn tables<'t, 'i>(
     source: &Source<'_>,
     at: usize,
     value: &'t Spanned<DeValue<'i>>,
-) -> Result<Vec<Place<'t, 'i>>> {
+) -> Result<Vec<LocatedTable<'t, 'i>>> {
     let error = || source.error(at, "it is a list of tables: write its name in double brackets");
     let DeValue::Array(all) = value.get_ref() else { return Err(error()) };
     let table = |one: &'t Spanned<DeValue<'i>>| match one.get_ref() {
-        DeValue::Table(table) => Ok(Place { table, at: one.span().start }),
+        DeValue::Table(table) => Ok(LocatedTable { table, at: one.span().start }),
         _ => Err(error()),
     };
     all.iter().map(table).collect()

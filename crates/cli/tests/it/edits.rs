@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::site::{Place, Site};
+use crate::site::{MountPoint, Site};
 use crate::support::{Kept, finish, finish_within, lull, shell};
 use lull_testing::{bpf, command, fuse, needs, root};
 use serde_json::Value;
@@ -79,7 +79,7 @@ fn edits_are_found_where_rsync_carries_them() {
 fn edits_are_found_in_a_mount_in_their_order() {
     needs!(fuse());
     let mut site = Site::new(&["paris"], &[]);
-    let place = Place::new(&site, "paris-files");
+    let place = MountPoint::new(&site, "paris-files");
     drop(site.replicas.remove("paris"));
     site.start_replica("paris", &["--mount", &place.0]);
     let (first, token) = (site.path("first"), site.path("token"));

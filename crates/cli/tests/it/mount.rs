@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::site::{Place, Site, is_as};
+use crate::site::{MountPoint, Site, is_as};
 use crate::support::{Kept, eventually, finish, lull};
 use lull_testing::{command, fuse, needs};
 
@@ -16,7 +16,7 @@ fn terminate(process: &mut Kept) -> bool {
 }
 
 /// A site whose replica `paris` shows the documentation in a mount.
-fn mounted() -> (Site, Place, PathBuf) {
+fn mounted() -> (Site, MountPoint, PathBuf) {
     let (site, place) = Site::mounted(&["--keep", "600"]);
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     site.publish(&docs, &["--wait", "paris"]);

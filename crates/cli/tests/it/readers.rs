@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::site::{Place, Site};
+use crate::site::{MountPoint, Site};
 use crate::support::{finish, lull};
 use lull_testing::{fuse, needs};
 use serde_json::Value;
@@ -27,9 +27,9 @@ fn log() -> String {
 }
 
 /// The mount points of replicas; dropped before the site, so that nothing is left in its folder.
-fn mounts(site: &mut Site) -> BTreeMap<&'static str, Place> {
+fn mounts(site: &mut Site) -> BTreeMap<&'static str, MountPoint> {
     let mounts = REPLICAS.map(|name| {
-        let place = Place::new(site, &format!("{name}-files"));
+        let place = MountPoint::new(site, &format!("{name}-files"));
         drop(site.replicas.remove(name));
         site.start_replica(name, &["--mount", &place.0]);
         (name, place)

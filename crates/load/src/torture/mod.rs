@@ -18,7 +18,7 @@ mod disk;
 mod history;
 mod judge;
 mod log_servers;
-mod place;
+mod private_folder;
 mod schedule;
 mod site;
 
@@ -229,8 +229,8 @@ impl Torture {
         watch: &mut impl Watch,
         origin: Origin,
     ) -> Result<Results, TortureError> {
-        let place = place::Place::cover(&self.program)?;
-        let mut site = site::Site::build(&place, self)?;
+        let folder = private_folder::PrivateFolder::cover(&self.program)?;
+        let mut site = site::Site::build(&folder, self)?;
         let mut history = site.torture(self, |progress| watch.progress(progress))?;
         let judged = watch.judge(&history, &site.recovered_store()?);
         let judgement = judged.unwrap_or_else(|why| {

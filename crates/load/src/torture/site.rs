@@ -13,7 +13,7 @@ use super::daemon::{Clock, Daemon, Program};
 use super::disk::LabDisk;
 use super::history::{Bounds, Fault, Happened, History, Read, SINGLES, Skews, TOGETHER, Write};
 use super::log_servers::LogServers;
-use super::place::Place;
+use super::private_folder::PrivateFolder;
 use super::schedule::{Planned, Rounds, Schedule};
 use super::{Progress, Sabotage, Torture, TortureError};
 use crate::http_client::{Client, block_on};
@@ -210,16 +210,16 @@ impl Running<'_> {
 
 impl Site {
     /// Builds everything, and starts it when it is on the disks.
-    pub(super) fn build(place: &Place, torture: &Torture) -> Result<Self, TortureError> {
+    pub(super) fn build(folder: &PrivateFolder, torture: &Torture) -> Result<Self, TortureError> {
         let program = Program { file: torture.program.clone() };
         let shared = Shared::new(torture.seed);
         let emulator = Emulator::start(&topology())?;
-        let token = place.text("token");
+        let token = folder.text("token");
         fs::write(&token, TOKEN).map_err(system("writing the token"))?;
-        let (host, store) = (emulator.left(0).clone(), place.text("origin/store"));
-        let disk = LabDisk::mount(&place.folder("origin")?)?;
+        let (host, store) = (emulator.left(0).clone(), folder.text("origin/store"));
+        let disk = LabDisk::mount(&folder.folder("origin")?)?;
         program.finish(&host, &["origin", "init", &store])?;
-        let clock = Clock::new(&place.path("origin.clock"), ORIGIN_RATE)?;
+        let clock = Clock::new(&folder.path("origin.clock"), ORIGIN_RATE)?;
         let listen = format!("{}:{LISTEN}", host.v4());
         let http = format!("127.0.0.1:{WRITES}");
         let clock_path = clock.path().to_string_lossy().into_owned();
@@ -240,7 +240,7 @@ impl Site {
         let mut arguments = arguments.map(str::to_owned).to_vec();
         let mut log = None;
         if torture.nats {
-            log = Some(LogServers::start(&host, &place.folder("nats")?)?);
+            log = Some(LogServers::start(&host, &folder.folder("nats")?)?);
             arguments.extend(["--log".to_owned(), LogServers::url()]);
         }
         let daemon = Daemon::new("origin", &host, arguments, shared.begun);
@@ -250,13 +250,13 @@ impl Site {
         for (at, kind) in REPLICAS.iter().enumerate() {
             let name = kind.name;
             let ticket = program.finish(&host, &["origin", "ticket", &store, name])?;
-            let (host, store) = (emulator.right(at), place.text(&format!("{name}/store")));
-            let disk = LabDisk::mount(&place.folder(name)?)?;
+            let (host, store) = (emulator.right(at), folder.text(&format!("{name}/store")));
+            let disk = LabDisk::mount(&folder.folder(name)?)?;
             program.finish(host, &["replica", "join", ticket.trim(), &store])?;
             let bent = torture.sabotage == Some(Sabotage::Clock) && at == SABOTAGED;
             let rate = if bent { SABOTAGED_RATE } else { kind.rate };
-            let clock = Clock::new(&place.path(&format!("{name}.clock")), rate)?;
-            let mount = place.folder(&format!("{name}-files"))?;
+            let clock = Clock::new(&folder.path(&format!("{name}.clock")), rate)?;
+            let mount = folder.folder(&format!("{name}-files"))?;
             let arguments = arguments_of(kind, &store, &mount, clock.path());
             let daemon = Daemon::new(name, host, arguments, shared.begun);
             mounts.push(mount);
@@ -272,7 +272,7 @@ impl Site {
         if torture.sabotage == Some(Sabotage::Disk) {
             machines[0].disk.drop_syncs(KEPT_SYNC_ONE_IN);
         }
-        let publish = place.folder("publish")?;
+        let publish = folder.folder("publish")?;
         let store = PathBuf::from(store);
         Ok(Site { machines, emulator, program, shared, mounts, publish, store, log })
     }

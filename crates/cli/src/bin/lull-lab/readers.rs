@@ -51,7 +51,7 @@ pub(crate) struct ReadersArgs {
         required_unless_present = "into",
         requires_all = ["origin", "to", "token_file"]
     )]
-    replicas: Vec<Place>,
+    replicas: Vec<ReplicaMount>,
     /// Folder of their origin
     #[arg(long, value_name = "DIR")]
     origin: Option<PathBuf>,
@@ -80,18 +80,18 @@ pub(crate) struct ReadersArgs {
 
 /// A replica.
 #[derive(Clone, Debug, PartialEq)]
-struct Place {
+struct ReplicaMount {
     folder: PathBuf,
     mount: PathBuf,
 }
 
-impl FromStr for Place {
+impl FromStr for ReplicaMount {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once('=') {
             Some((folder, mount)) if !folder.is_empty() && !mount.is_empty() => {
-                Ok(Place { folder: folder.into(), mount: mount.into() })
+                Ok(ReplicaMount { folder: folder.into(), mount: mount.into() })
             }
             _ => Err("write its folder and the mount, as in paris=/srv/paris"),
         }
@@ -148,10 +148,13 @@ fn run(args: &ReadersArgs, load: Load, contents: &[Contents]) -> anyhow::Result<
         bail!("name the origin by --origin, --to and --token-file");
     };
     let token = lull_cli::arguments::token(token)?;
-    let mounts: Vec<PathBuf> = args.replicas.iter().map(|place| place.mount.clone()).collect();
+    let mounts: Vec<PathBuf> =
+        args.replicas.iter().map(|replica_mount| replica_mount.mount.clone()).collect();
     let readers = Readers::gather(&mounts, &load)?;
-    let folders: Vec<&PathBuf> =
-        [origin].into_iter().chain(args.replicas.iter().map(|place| &place.folder)).collect();
+    let folders: Vec<&PathBuf> = [origin]
+        .into_iter()
+        .chain(args.replicas.iter().map(|replica_mount| &replica_mount.folder))
+        .collect();
     let before = Sent::ask(&folders)?;
     let load = Arc::new(load);
     let bar = bar(load.reads.last().map(|read| read.at).unwrap_or_default());
@@ -356,11 +359,11 @@ mod tests {
 
     #[test]
     fn replica_is_named_by_folder_and_mount() {
-        let place = |text: &str| text.parse::<Place>().ok();
-        let expected = Place { folder: "paris".into(), mount: "/srv/a=b".into() };
-        assert_eq!(place("paris=/srv/a=b"), Some(expected));
+        let replica_mount = |text: &str| text.parse::<ReplicaMount>().ok();
+        let expected = ReplicaMount { folder: "paris".into(), mount: "/srv/a=b".into() };
+        assert_eq!(replica_mount("paris=/srv/a=b"), Some(expected));
         for text in ["", "paris", "=", "paris=", "=/srv"] {
-            assert_eq!(place(text), None, "{text}");
+            assert_eq!(replica_mount(text), None, "{text}");
         }
     }
 }

@@ -63,9 +63,9 @@ pub(crate) fn speed(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The place of the measurement, and the output format.
+/// The folder of the measurement, and the output format.
 #[derive(Debug, clap::Args)]
-struct Place {
+struct TargetArgs {
     /// Folder on the disk to measure. A folder is created in it, and deleted at the end
     #[arg(long, value_name = "DIR", default_value = ".")]
     folder: PathBuf,
@@ -120,7 +120,7 @@ fn knee(knee: Option<u32>, most: Option<u32>, limit_ms: f64) -> String {
     }
 }
 
-impl Place {
+impl TargetArgs {
     /// Measures in a new folder, and shows the result. A separate process does it, which ends all of its
     /// children and mounts with itself, so that nothing is left after any end.
     fn measure<R: Serialize>(

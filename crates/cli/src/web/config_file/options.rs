@@ -12,7 +12,7 @@ use super::{Result, Source};
 
 /// A table and where it begins.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'t, 'i> {
+pub(super) struct LocatedTable<'t, 'i> {
     pub(super) table: &'t DeTable<'i>,
     pub(super) at: usize,
 }

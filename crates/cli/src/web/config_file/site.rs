@@ -13,7 +13,7 @@ use lull_web::proxy::{
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::options::{Options, Place, unknown};
+use super::options::{LocatedTable, Options, unknown};
 use super::{Result, SiteSetup, Source, in_order, tables};
 use crate::web::site_args::SiteArgs;
 
@@ -51,14 +51,14 @@ type Value<'i> = Spanned<DeValue<'i>>;
 /// Reads the table of a site.
 pub(super) fn read(
     source: &Source<'_>,
-    place: Place<'_, '_>,
+    table: LocatedTable<'_, '_>,
     service_worker: &mut Option<Listen>,
 ) -> Result<SiteSetup> {
     let mut options = Options::default();
-    let mut at = Places { table: place.at, ..Places::default() };
+    let mut at = Places { table: table.at, ..Places::default() };
     let mut site = None;
     let mut own = Vec::new();
-    for (key, value) in in_order(place.table) {
+    for (key, value) in in_order(table.table) {
         match key.get_ref().as_ref() {
             "upstream" => {
                 site = Some(SiteConfig::new(upstreams(source, key, value)?.swap_remove(0)))
@@ -76,10 +76,10 @@ pub(super) fn read(
         }
         own.push((key, value));
     }
-    let args = options.parse::<SiteArgs>(source, place.at)?;
+    let args = options.parse::<SiteArgs>(source, table.at)?;
     let Some(mut site) = site else {
         let why = "the site has no upstream: write upstream = \"http://HOST:PORT\"";
-        return Err(source.error(place.at, why));
+        return Err(source.error(table.at, why));
     };
     site.certificate = args.certificate();
     for (key, value) in own {
@@ -91,7 +91,7 @@ pub(super) fn read(
         && service_worker.replace(listen).is_some_and(|before| before != listen)
     {
         let why = "another site has another service-worker address: name the same one for all";
-        return Err(source.error(place.at, why));
+        return Err(source.error(table.at, why));
     }
     let is_plain = |name: &&String| !name.starts_with('*');
     let hosts =
@@ -150,8 +150,8 @@ fn take(
         "error-pages" => error_pages(source, key, value, site)?,
         "health-check" => site.upstream.health = Some(health_check(source, key, value)?),
         _ => {
-            for place in tables(source, key.span().start, value)? {
-                site.routes.push(route(source, place)?);
+            for table in tables(source, key.span().start, value)? {
+                site.routes.push(route(source, table)?);
             }
         }
     }
@@ -327,10 +327,10 @@ fn health_check(source: &Source<'_>, key: &Key<'_>, value: &Value<'_>) -> Result
     Ok(check)
 }
 
-fn route(source: &Source<'_>, place: Place<'_, '_>) -> Result<Route> {
+fn route(source: &Source<'_>, table: LocatedTable<'_, '_>) -> Result<Route> {
     let (mut prefix, mut upstream) = (None, None);
     let (mut host, mut roots, mut health) = (None, None, None);
-    for (key, value) in in_order(place.table) {
+    for (key, value) in in_order(table.table) {
         let (name, at) = (key.get_ref().as_ref(), key.span().start);
         match (name, value.get_ref()) {
             ("path", DeValue::String(path)) if path.starts_with('/') => {
@@ -353,7 +353,7 @@ fn route(source: &Source<'_>, place: Place<'_, '_>) -> Result<Route> {
             }
         }
     }
-    let missing = |what| source.error(place.at, format!("the route has no {what}"));
+    let missing = |what| source.error(table.at, format!("the route has no {what}"));
     let prefix = prefix.ok_or_else(|| missing("path: write path = \"/api/\""))?;
     let servers =
         upstream.ok_or_else(|| missing("upstream: write upstream = \"http://HOST:PORT\""))?;

@@ -10,7 +10,7 @@ use lull_replication::checker::{self, Acknowledged, Body, Changes, Log, Name, Se
 use lull_testing::{command, fuse, needs};
 use serde_json::Value;
 
-use super::site::{Place, Site, TOKEN, request};
+use super::site::{MountPoint, Site, TOKEN, request};
 use super::support;
 
 /// Δ of connected replicas and of others, in seconds.
@@ -152,8 +152,8 @@ fn judge(mounted: bool) {
     let mut site = Site::new(&REPLICAS, &common);
     // Dropped before the site: nothing stays mounted in its folder.
     let names = REPLICAS.iter().filter(|_| mounted);
-    let places: BTreeMap<&str, Place> =
-        names.map(|name| (*name, Place::new(&site, &format!("{name}-files")))).collect();
+    let places: BTreeMap<&str, MountPoint> =
+        names.map(|name| (*name, MountPoint::new(&site, &format!("{name}-files")))).collect();
     let arguments = |name: &str| -> Vec<&str> {
         let mount = places.get(name).map(|place| ["--mount", &*place.0]);
         common.iter().copied().chain(mount.into_iter().flatten()).collect()

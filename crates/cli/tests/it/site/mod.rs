@@ -125,9 +125,9 @@ impl Site {
     }
 
     /// With one replica, `paris`, which shows its files in a folder.
-    pub(crate) fn mounted(arguments: &[&str]) -> (Self, Place) {
+    pub(crate) fn mounted(arguments: &[&str]) -> (Self, MountPoint) {
         let mut site = Site::new(&["paris"], &[]);
-        let place = Place::new(&site, "mount");
+        let place = MountPoint::new(&site, "mount");
         drop(site.replicas.remove("paris"));
         site.start_replica("paris", &[&["--mount", &place.0][..], arguments].concat());
         (site, place)
@@ -277,13 +277,13 @@ impl Drop for SmallDisk {
 }
 
 /// A folder with a mount, until the test ends in any way.
-pub(crate) struct Place(pub(crate) String);
+pub(crate) struct MountPoint(pub(crate) String);
 
-impl Place {
+impl MountPoint {
     pub(crate) fn new(site: &Site, name: &str) -> Self {
         let place = site.path(name);
         fs::create_dir(&place).unwrap();
-        Place(place)
+        MountPoint(place)
     }
 
     /// The number of mounts there, by the kernel's table: access to them might block.
@@ -294,7 +294,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for MountPoint {
     fn drop(&mut self) {
         if self.mounted() > 0 {
             let _ = Command::new("umount").args(["--lazy", &self.0]).output();

@@ -37,7 +37,7 @@ pub(super) type Connection = SendRequest<Full<Bytes>>;
 
 /// A server that was found.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct ServerAddress {
     pub(super) address: SocketAddr,
     pub(super) authority: HeaderValue,
     /// The accepted codings of a request.
@@ -80,15 +80,15 @@ impl PlannedRequest {
         PlannedRequest { mark: Some(PROBE), is_look: true, ..PlannedRequest::get(page, true) }
     }
 
-    fn request(&self, place: &Place, client: u32) -> http::Result<Request<Full<Bytes>>> {
+    fn request(&self, server: &ServerAddress, client: u32) -> http::Result<Request<Full<Bytes>>> {
         let [_, a, b, c] = client.to_be_bytes();
         let accept = if self.is_page { "text/html" } else { "*/*" };
         let mut request = Request::builder()
             .uri(self.target.as_str())
-            .header(HOST, &place.authority)
+            .header(HOST, &server.authority)
             .header(USER_AGENT, AGENT)
             .header(ACCEPT, accept)
-            .header(ACCEPT_ENCODING, &place.codings)
+            .header(ACCEPT_ENCODING, &server.codings)
             .header(FORWARDED_FOR, format!("10.{a}.{b}.{c}"));
         if let Some(mark) = &self.mark {
             request = request.header(MARK, mark);
@@ -130,7 +130,7 @@ const MAX_BODY_BYTES: usize = 1 << 20;
 /// The server may just have closed a kept connection. Then the request, which changes nothing there, is sent
 /// again over a new one.
 pub(super) async fn exchange(
-    place: Rc<Place>,
+    server: Rc<ServerAddress>,
     kept: Option<Connection>,
     asked: PlannedRequest,
     client: u32,
@@ -140,12 +140,12 @@ pub(super) async fn exchange(
     let all = async {
         if let Some(mut connection) = kept
             && connection.ready().await.is_ok()
-            && let Ok(answer) = over(&mut connection, &place, &asked, client, &count).await
+            && let Ok(answer) = over(&mut connection, &server, &asked, client, &count).await
         {
             return Some((connection, answer));
         }
-        let mut connection = connect(&place).await?;
-        let answer = over(&mut connection, &place, &asked, client, &count).await.ok()?;
+        let mut connection = connect(&server).await?;
+        let answer = over(&mut connection, &server, &asked, client, &count).await.ok()?;
         Some((connection, answer))
     };
     match tokio::time::timeout(patience, all).await {
@@ -156,8 +156,8 @@ pub(super) async fn exchange(
     }
 }
 
-async fn connect(place: &Place) -> Option<Connection> {
-    let stream = TcpStream::connect(place.address).await.ok()?;
+async fn connect(server: &ServerAddress) -> Option<Connection> {
+    let stream = TcpStream::connect(server.address).await.ok()?;
     stream.set_nodelay(true).ok()?;
     let (connection, driver) = http1::handshake(TokioIo::new(stream)).await.ok()?;
     // It ends with the connection, and its requests report all errors.
@@ -167,12 +167,12 @@ async fn connect(place: &Place) -> Option<Connection> {
 
 async fn over(
     connection: &mut Connection,
-    place: &Place,
+    server: &ServerAddress,
     asked: &PlannedRequest,
     client: u32,
     count: &Cell<u64>,
 ) -> Result<Answer, ()> {
-    let request = asked.request(place, client).map_err(drop)?;
+    let request = asked.request(server, client).map_err(drop)?;
     let response = connection.send_request(request).await.map_err(drop)?;
     let status = response.status().as_u16();
     let is_marked = response.headers().contains_key(MARK);

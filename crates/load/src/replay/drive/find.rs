@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::exchange::Place;
+use super::exchange::ServerAddress;
 use crate::replay::{ReplayError, Server};
 
 /// How long a server may take until it listens: it may have just been started.
@@ -22,7 +22,10 @@ pub(super) fn raise_limit() {
 }
 
 /// Finds a server, and waits until it listens.
-pub(super) fn find(server: &Server, codings: &HeaderValue) -> Result<Rc<Place>, ReplayError> {
+pub(super) fn find(
+    server: &Server,
+    codings: &HeaderValue,
+) -> Result<Rc<ServerAddress>, ReplayError> {
     let host = server.host.trim_start_matches('[').trim_end_matches(']');
     let unknown = |source| ReplayError::Unknown { server: server.to_string(), source };
     let addresses: Vec<_> = (host, server.port).to_socket_addrs().map_err(unknown)?.collect();
@@ -35,7 +38,7 @@ pub(super) fn find(server: &Server, codings: &HeaderValue) -> Result<Rc<Place>, 
                     let authority = HeaderValue::from_str(&server.authority())
                         .unwrap_or_else(|_| HeaderValue::from_static("localhost"));
                     let codings = codings.clone();
-                    return Ok(Rc::new(Place { address: *address, authority, codings }));
+                    return Ok(Rc::new(ServerAddress { address: *address, authority, codings }));
                 }
                 Err(error) => why = error,
             }

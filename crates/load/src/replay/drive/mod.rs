@@ -28,7 +28,7 @@ use super::client::{Advice, Ahead, Client, Effect, PageReport, Question};
 use super::tally::{Monitored, Report, Tally};
 use super::trace::{DocumentId, Trace};
 use super::{Mode, ReplayError, Settings};
-use exchange::{Answer, Connection, Lane, Place, PlannedRequest, exchange};
+use exchange::{Answer, Connection, Lane, PlannedRequest, ServerAddress, exchange};
 use find::{find, raise_limit};
 use lull_emulator::random::Random;
 use lull_emulator::rounded;
@@ -142,8 +142,8 @@ struct Replay<'a> {
     settings: &'a Settings,
     trace: Trace,
     advisor: Option<Advisor>,
-    to: Rc<Place>,
-    ahead_to: Rc<Place>,
+    to: Rc<ServerAddress>,
+    ahead_to: Rc<ServerAddress>,
     clients_by_number: Vec<ConnectedClient>,
     next: usize,
     timers: Timers,
@@ -166,7 +166,7 @@ impl<'a> Replay<'a> {
         settings: &'a Settings,
         trace: Trace,
         advisor: Option<Advisor>,
-        [to, ahead_to]: [Rc<Place>; 2],
+        [to, ahead_to]: [Rc<ServerAddress>; 2],
         events: mpsc::UnboundedSender<Event>,
     ) -> Self {
         let monitor = match &settings.mode {
@@ -392,8 +392,8 @@ impl<'a> Replay<'a> {
                 }
                 Work::Fetch(..) | Work::Look(..) => continue,
             };
-            let (place, patience) = (Rc::clone(&self.to), self.settings.patience);
-            let work = exchange(place, kept, asked, address, patience, Rc::default());
+            let (server, patience) = (Rc::clone(&self.to), self.settings.patience);
+            let work = exchange(server, kept, asked, address, patience, Rc::default());
             let events = self.events.clone();
             tokio::task::spawn_local(async move {
                 let (connection, answer) = work.await;
@@ -421,8 +421,8 @@ impl<'a> Replay<'a> {
                 Work::Demand(..) | Work::Hints(_) | Work::Tell(_) => continue,
             };
             let is_look = asked.is_look;
-            let (place, patience) = (Rc::clone(&self.ahead_to), self.settings.patience);
-            let work = exchange(place, kept, asked, address, patience, Rc::clone(&self.fetched));
+            let (server, patience) = (Rc::clone(&self.ahead_to), self.settings.patience);
+            let work = exchange(server, kept, asked, address, patience, Rc::clone(&self.fetched));
             let events = self.events.clone();
             let task = tokio::task::spawn_local(async move {
                 let (connection, answer) = work.await;

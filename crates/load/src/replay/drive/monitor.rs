@@ -75,9 +75,9 @@ impl Replay<'_> {
         let Some(monitor) = &mut self.monitor else { return };
         while let Some((probe, kept)) = monitor.lane.next() {
             let asked = PlannedRequest::get(&monitor.probe, false);
-            let (place, patience) = (Rc::clone(&self.to), self.settings.patience);
+            let (server, patience) = (Rc::clone(&self.to), self.settings.patience);
             let sent = Instant::now();
-            let work = exchange(place, kept, asked, u32::MAX >> 8, patience, Rc::default());
+            let work = exchange(server, kept, asked, u32::MAX >> 8, patience, Rc::default());
             let events = self.events.clone();
             tokio::task::spawn_local(async move {
                 let (connection, answer) = work.await;

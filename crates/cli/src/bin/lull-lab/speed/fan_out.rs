@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lull_replication_daemon::speed::fan_out::{Report, run};
 
-use super::{Load, Place, knee, length};
+use super::{Load, TargetArgs, knee, length};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     load: Load,
     #[command(flatten)]
-    place: Place,
+    target: TargetArgs,
 }
 
 /// Offers writes to an origin with replicas.
@@ -50,7 +50,7 @@ pub(super) fn fan_out(args: &Args) -> anyhow::Result<ExitCode> {
         let settings = args.load.settings(folder, &args.rates, args.within);
         Ok(run(&settings, &args.replicas)?)
     };
-    args.place.measure(work, to_text)
+    args.target.measure(work, to_text)
 }
 
 fn to_text(report: &Report, system: &str) -> String {

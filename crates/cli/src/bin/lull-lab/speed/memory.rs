@@ -7,7 +7,7 @@ use anyhow::Context;
 use lull_cc::Bytes;
 use lull_replication_daemon::speed::memory::{self, Report, Settings};
 
-use super::Place;
+use super::TargetArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
     bytes: u32,
     #[command(flatten)]
-    place: Place,
+    target: TargetArgs,
 }
 
 /// Fills an origin.
@@ -52,7 +52,7 @@ pub(super) fn memory(args: &Args) -> anyhow::Result<ExitCode> {
             program: (program, arguments),
         })?)
     };
-    args.place.measure(work, to_text)
+    args.target.measure(work, to_text)
 }
 
 /// Runs the replicas that the standard input names.

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use lull_load::opens::{self, Compared, OneProcessor, Opened, PassThrough, Report, Settings};
 use lull_replication_daemon::speed::mount::MountedReplica;
 
-use super::Place;
+use super::TargetArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     counts: Counts,
     #[command(flatten)]
-    place: Place,
+    target: TargetArgs,
 }
 
 /// The files to open, and how often.
@@ -95,7 +95,7 @@ pub(crate) struct OpensArgs {
 /// Opens files in both mounts.
 pub(super) fn mount(args: &Args) -> anyhow::Result<ExitCode> {
     let program = std::env::current_exe().context("this program cannot find itself")?;
-    args.place.measure(|folder| compare(&program, folder, &args.counts), to_text)
+    args.target.measure(|folder| compare(&program, folder, &args.counts), to_text)
 }
 
 /// Opens files in both, and prints the times.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use lull_replication_daemon::speed::publish::{Point, Report, Settings, run};
 
-use super::Place;
+use super::TargetArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(32..=1 << 20))]
     bytes: u32,
     #[command(flatten)]
-    place: Place,
+    target: TargetArgs,
 }
 
 /// Publishes them.
@@ -36,7 +36,7 @@ pub(super) fn publish(args: &Args) -> anyhow::Result<ExitCode> {
         let (folder, files) = (folder.to_owned(), args.files.clone());
         Ok(run(&Settings { folder, files, size: args.bytes as usize })?)
     };
-    args.place.measure(work, to_text)
+    args.target.measure(work, to_text)
 }
 
 fn to_text(report: &Report, system: &str) -> String {

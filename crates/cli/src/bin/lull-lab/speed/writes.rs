@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lull_replication_daemon::speed::writes::{Report, run};
 
-use super::{Load, Place, knee, length};
+use super::{Load, TargetArgs, knee, length};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     load: Load,
     #[command(flatten)]
-    place: Place,
+    target: TargetArgs,
 }
 
 /// Offers writes to an origin.
@@ -46,7 +46,7 @@ pub(super) fn writes(args: &Args) -> anyhow::Result<ExitCode> {
         let settings = args.load.settings(folder, &args.rates, args.within);
         Ok(run(&settings)?)
     };
-    args.place.measure(work, to_text)
+    args.target.measure(work, to_text)
 }
 
 fn to_text(report: &Report, system: &str) -> String {

@@ -13,19 +13,19 @@ fn system(what: &'static str) -> impl Fn(std::io::Error) -> TortureError {
 
 /// A folder in memory that is only visible here, and disappears with this process.
 #[derive(Debug)]
-pub(super) struct Place(PathBuf);
+pub(super) struct PrivateFolder(PathBuf);
 
-impl Place {
+impl PrivateFolder {
     /// Covers a folder that every machine has, and that does not contain the program.
     pub(super) fn cover(program: &Path) -> Result<Self, TortureError> {
         let candidates = ["/mnt", "/srv", "/media", "/opt"].map(Path::new);
         let found = candidates.into_iter().find(|one| one.is_dir() && !program.starts_with(one));
-        let place =
+        let folder =
             found.ok_or(std::io::ErrorKind::NotFound.into()).map_err(system("finding /mnt"))?;
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        mount(Some("lull-lab"), place, Some("tmpfs"), flags, None::<&str>)
+        mount(Some("lull-lab"), folder, Some("tmpfs"), flags, None::<&str>)
             .map_err(|error| system("covering a folder")(error.into()))?;
-        Ok(Place(place.to_owned()))
+        Ok(PrivateFolder(folder.to_owned()))
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
