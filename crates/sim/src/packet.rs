@@ -49,7 +49,7 @@ impl Owner {
         Owner(u32::from(group) << 24 | place)
     }
 
-    pub(crate) const fn place(self) -> u32 {
+    pub(crate) const fn slot(self) -> u32 {
         self.0 & 0x00ff_ffff
     }
 
@@ -234,7 +234,7 @@ impl QueuedPacket for Packet {
             Body::SynAck | Body::Ack { .. } | Body::Selective(_) => 1,
             Body::Datagram(_) => 2,
         };
-        u64::from(self.owner.place()) << 2 | kind
+        u64::from(self.owner.slot()) << 2 | kind
     }
 }
 

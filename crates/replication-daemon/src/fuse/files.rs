@@ -20,7 +20,7 @@ use super::abi::{self, Answer, Attributes, EXECUTE, Kind, Operation, Range};
 use super::device::{answer, forget_names};
 use super::handles::{Body, Handles, Open, OpenFile};
 use super::lock;
-use super::nodes::{File, Node, Nodes, Place, number_of};
+use super::nodes::{File, Node, NodePath, Nodes, number_of};
 use crate::daemon::{Found, ReadError, ReplicaHandle, Retries};
 
 /// Page requests that are answered at the same time. Each takes as much memory as it asks for, at most 1 MiB.
@@ -207,20 +207,20 @@ impl Files {
         node: u64,
         ways: u32,
         caller: (u32, u32),
-    ) -> Result<(Place, Mode), Errno> {
+    ) -> Result<(NodePath, Mode), Errno> {
         match lock(&self.nodes).get(node) {
             Some(Node::Folder(_, mode)) if !Kind::Folder(mode).allows(ways, caller, self.owner) => {
                 Err(Errno::EACCES)
             }
-            Some(Node::Folder(place, mode)) => Ok((place, mode)),
+            Some(Node::Folder(node_path, mode)) => Ok((node_path, mode)),
             Some(Node::File(_)) => Err(Errno::ENOTDIR),
             None => Err(Errno::ESTALE),
         }
     }
 
     fn lookup(self: &Arc<Self>, unique: u64, folder: u64, name: &[u8], caller: (u32, u32)) {
-        let child = |place: Place| {
-            place.child(name).map_err(|error| match error {
+        let child = |node_path: NodePath| {
+            node_path.child(name).map_err(|error| match error {
                 PathError::Long | PathError::LongName => Errno::ENAMETOOLONG,
                 // No object can have a forbidden name.
                 _ => Errno::ENOENT,
@@ -228,38 +228,38 @@ impl Files {
         };
         self.lookups.fetch_add(1, Ordering::Relaxed);
         let folder = self.folder(folder, EXECUTE, caller);
-        let child = folder.and_then(|(place, mode)| Ok((child(place)?, mode)));
-        let (place, mode) = match child {
+        let child = folder.and_then(|(node_path, mode)| Ok((child(node_path)?, mode)));
+        let (node_path, mode) = match child {
             Ok(child) => child,
             Err(error) => return self.reply_error(unique, error),
         };
-        match &place {
-            Place::Now(Some(path)) => {
+        match &node_path {
+            NodePath::Now(Some(path)) => {
                 let what = What::Entry(path.clone());
                 // A lookup of a cached name is not checked here.
                 let remembers = self.remembers && mode.bits() & 0o111 == 0o111;
                 self.ask(unique, what, move |this, answer| {
                     let holds_for = if remembers { answer.holds_for } else { Duration::ZERO };
-                    this.found(unique, place, &answer.outcome, holds_for);
+                    this.found(unique, node_path, &answer.outcome, holds_for);
                 });
             }
-            Place::Then(at, Some(path)) => match self.replica.entry_at(*at, path) {
-                Some(outcome) => self.found(unique, place, &outcome, Duration::ZERO),
+            NodePath::Then(at, Some(path)) => match self.replica.entry_at(*at, path) {
+                Some(outcome) => self.found(unique, node_path, &outcome, Duration::ZERO),
                 // The folder belonged to a state that is no longer available.
                 None => self.reply_error(unique, Errno::ESTALE),
             },
-            Place::Then(_, None) | Place::Now(None) | Place::States => {
-                self.tell(unique, Node::Folder(place, Mode::IMPLIED), None, Duration::ZERO);
+            NodePath::Then(_, None) | NodePath::Now(None) | NodePath::States => {
+                self.tell(unique, Node::Folder(node_path, Mode::IMPLIED), None, Duration::ZERO);
             }
         }
     }
 
     /// Answers with the entry under the looked-up name.
-    fn found(&self, unique: u64, place: Place, outcome: &Outcome, remembered: Duration) {
+    fn found(&self, unique: u64, node_path: NodePath, outcome: &Outcome, remembered: Duration) {
         let (node, told) = match outcome {
-            Outcome::Entry(Entry::File(version)) => (Node::file(place, *version), None),
+            Outcome::Entry(Entry::File(version)) => (Node::file(node_path, *version), None),
             Outcome::Entry(Entry::Folder(told)) => {
-                (Some(Node::Folder(place, mode_of(*told))), *told)
+                (Some(Node::Folder(node_path, mode_of(*told))), *told)
             }
             _ => (None, None),
         };
@@ -291,17 +291,17 @@ impl Files {
             return self.reply_error(unique, Errno::ESTALE);
         };
         let path = match &node {
-            Node::File(_) | Node::Folder(Place::States | Place::Then(_, None), _) => {
+            Node::File(_) | Node::Folder(NodePath::States | NodePath::Then(_, None), _) => {
                 return self.reply_attributes(unique, &node, None);
             }
-            Node::Folder(Place::Then(at, Some(path)), _) => {
+            Node::Folder(NodePath::Then(at, Some(path)), _) => {
                 let outcome = self.replica.entry_at(*at, path);
                 let Some(Outcome::Entry(Entry::Folder(told))) = outcome else {
                     return self.reply_error(unique, Errno::ESTALE);
                 };
                 return self.reply_attributes(unique, &node, told);
             }
-            Node::Folder(Place::Now(path), _) => path,
+            Node::Folder(NodePath::Now(path), _) => path,
         };
         let what = path.clone().map_or(What::Root, What::Entry);
         self.ask(unique, what, move |this, answer| match answer.outcome {
@@ -347,13 +347,13 @@ impl Files {
                     owner,
                 }
             }
-            Node::Folder(place, _) => {
-                let modified = match (told, place) {
+            Node::Folder(node_path, _) => {
+                let modified = match (told, node_path) {
                     (Some(told), _) => told.modified.as_nanos(),
-                    (None, Place::Now(_) | Place::States) => self.changed(),
-                    (None, Place::Then(at, _)) => self.replica.made(*at)?.as_nanos(),
+                    (None, NodePath::Now(_) | NodePath::States) => self.changed(),
+                    (None, NodePath::Then(at, _)) => self.replica.made(*at)?.as_nanos(),
                 };
-                let number = number_of(&place.name(), None);
+                let number = number_of(&node_path.name(), None);
                 Attributes { number, kind: Kind::Folder(mode_of(told)), size: 0, modified, owner }
             }
         })

@@ -10,40 +10,40 @@ use nix::errno::Errno;
 use super::abi::{Answer, Kind, READ, Range};
 use super::files::Files;
 use super::handles::{Listed, Open};
-use super::nodes::{Place, number_of};
+use super::nodes::{NodePath, number_of};
 
 impl Files {
     pub(super) fn open_folder(self: &Arc<Self>, unique: u64, node: u64, caller: (u32, u32)) {
-        let place = match self.folder(node, READ, caller) {
-            Ok((place, _)) => place,
+        let node_path = match self.folder(node, READ, caller) {
+            Ok((node_path, _)) => node_path,
             Err(error) => return self.reply_error(unique, error),
         };
-        match &place {
-            Place::Now(path) => {
+        match &node_path {
+            NodePath::Now(path) => {
                 let what = What::Names(path.clone());
                 self.ask(unique, what, move |this, answer| {
-                    this.listed(unique, &place, answer.outcome);
+                    this.listed(unique, &node_path, answer.outcome);
                 });
             }
-            Place::States => {
+            NodePath::States => {
                 let states = self.replica.states();
                 let states =
                     states.iter().map(|(at, _)| (at.to_string().into_bytes(), Entry::Folder(None)));
-                self.listed(unique, &place, Outcome::Names(states.collect()));
+                self.listed(unique, &node_path, Outcome::Names(states.collect()));
             }
-            Place::Then(at, path) => match self.replica.names_at(*at, path.as_ref()) {
-                Some(outcome) => self.listed(unique, &place, outcome),
+            NodePath::Then(at, path) => match self.replica.names_at(*at, path.as_ref()) {
+                Some(outcome) => self.listed(unique, &node_path, outcome),
                 None => self.reply_error(unique, Errno::ESTALE),
             },
         }
     }
 
     /// Answers with the entries of the opened folder.
-    fn listed(&self, unique: u64, place: &Place, outcome: Outcome) {
+    fn listed(&self, unique: u64, node_path: &NodePath, outcome: Outcome) {
         let Outcome::Names(names) = outcome else {
             return self.reply_error(unique, Errno::ENOENT);
         };
-        let own = place.name();
+        let own = node_path.name();
         let whole = |within: &[u8], name: &[u8]| [&prefix_of(within), name].concat();
         let folder = |name: &[u8], whole: &[u8]| Listed {
             name: name.to_owned(),
@@ -57,9 +57,9 @@ impl Files {
             list.push(match entry {
                 Entry::Folder(_) => folder(&name, &whole(&own, &name)),
                 Entry::File(version) => {
-                    let path = match place {
-                        Place::Now(path) | Place::Then(_, path) => path.as_ref(),
-                        Place::States => None,
+                    let path = match node_path {
+                        NodePath::Now(path) | NodePath::Then(_, path) => path.as_ref(),
+                        NodePath::States => None,
                     };
                     let path = whole(path.map_or(&b""[..], Path::as_bytes), &name);
                     let number = number_of(&path, Some(version.sequence));

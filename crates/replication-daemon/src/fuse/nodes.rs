@@ -13,9 +13,9 @@ use lull_replication::types::{Mode, Sequence, Version};
 /// The inode of the root.
 pub(super) const ROOT: u64 = 1;
 
-/// The place of a folder, or of a name in one.
+/// The path of a folder, or of a name in one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum NodePath {
     /// In the present state; the root has no path.
     Now(Option<Path>),
     /// Lull's own folder, which has a folder for each available state.
@@ -24,9 +24,9 @@ pub(super) enum Place {
     Then(Sequence, Option<Path>),
 }
 
-impl Place {
-    /// The place of a name in this place.
-    pub(super) fn child(&self, name: &[u8]) -> Result<Place, PathError> {
+impl NodePath {
+    /// The path of a name in this folder.
+    pub(super) fn child(&self, name: &[u8]) -> Result<NodePath, PathError> {
         let within = |path: &Option<Path>| {
             let mut whole = path.as_ref().map_or_else(Vec::new, Path::prefix);
             whole.extend_from_slice(name);
@@ -34,15 +34,15 @@ impl Place {
         };
         match self {
             // No object has this name.
-            Place::Now(None) if name == RESERVED.as_bytes() => Ok(Place::States),
-            Place::Now(path) => within(path).map(Place::Now),
-            Place::Then(at, path) => within(path).map(|path| Place::Then(*at, path)),
-            Place::States => {
+            NodePath::Now(None) if name == RESERVED.as_bytes() => Ok(NodePath::States),
+            NodePath::Now(path) => within(path).map(NodePath::Now),
+            NodePath::Then(at, path) => within(path).map(|path| NodePath::Then(*at, path)),
+            NodePath::States => {
                 let digits = name.strip_prefix(b"@").and_then(|rest| str::from_utf8(rest).ok());
                 let at = digits.and_then(|digits| digits.parse().ok()).map(Sequence);
                 // One name per state: no plus sign, no leading zeros.
                 let at = at.filter(|at| at.to_string().as_bytes() == name);
-                at.map(|at| Place::Then(at, None)).ok_or(PathError::Reserved)
+                at.map(|at| NodePath::Then(at, None)).ok_or(PathError::Reserved)
             }
         }
     }
@@ -50,10 +50,10 @@ impl Place {
     /// The full name below the mount.
     pub(super) fn name(&self) -> Cow<'_, [u8]> {
         match self {
-            Place::Now(path) => path.as_ref().map_or(&b""[..], Path::as_bytes).into(),
-            Place::States => RESERVED.as_bytes().into(),
-            Place::Then(at, None) => format!("{RESERVED}/{at}").into_bytes().into(),
-            Place::Then(at, Some(path)) => {
+            NodePath::Now(path) => path.as_ref().map_or(&b""[..], Path::as_bytes).into(),
+            NodePath::States => RESERVED.as_bytes().into(),
+            NodePath::Then(at, None) => format!("{RESERVED}/{at}").into_bytes().into(),
+            NodePath::Then(at, Some(path)) => {
                 [format!("{RESERVED}/{at}/").as_bytes(), path.as_bytes()].concat().into()
             }
         }
@@ -64,7 +64,7 @@ impl Place {
 #[derive(Debug)]
 pub(super) enum Node<B> {
     /// A folder, with its mode as last reported to the kernel.
-    Folder(Place, Mode),
+    Folder(NodePath, Mode),
     /// One version of an object.
     File(Arc<File<B>>),
 }
@@ -83,7 +83,7 @@ pub(super) struct File<B> {
 impl<B> Clone for Node<B> {
     fn clone(&self) -> Self {
         match self {
-            Node::Folder(place, mode) => Node::Folder(place.clone(), *mode),
+            Node::Folder(node_path, mode) => Node::Folder(node_path.clone(), *mode),
             Node::File(file) => Node::File(Arc::clone(file)),
         }
     }
@@ -92,17 +92,17 @@ impl<B> Clone for Node<B> {
 /// What identifies an inode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    Folder(Place),
+    Folder(NodePath),
     File(Option<Sequence>, Path, Sequence),
 }
 
 impl<B: Default> Node<B> {
     /// A version of the object at a place; none if no object can be there.
-    pub(super) fn file(place: Place, version: Version) -> Option<Self> {
-        let (then, path) = match place {
-            Place::Now(path) => (None, path?),
-            Place::Then(at, path) => (Some(at), path?),
-            Place::States => return None,
+    pub(super) fn file(node_path: NodePath, version: Version) -> Option<Self> {
+        let (then, path) = match node_path {
+            NodePath::Now(path) => (None, path?),
+            NodePath::Then(at, path) => (Some(at), path?),
+            NodePath::States => return None,
         };
         Some(Node::File(Arc::new(File { then, path, version, body: B::default() })))
     }
@@ -111,7 +111,7 @@ impl<B: Default> Node<B> {
 impl<B> Node<B> {
     fn key(&self) -> Key {
         match self {
-            Node::Folder(place, _) => Key::Folder(place.clone()),
+            Node::Folder(node_path, _) => Key::Folder(node_path.clone()),
             Node::File(file) => Key::File(file.then, file.path.clone(), file.version.sequence),
         }
     }
@@ -149,7 +149,7 @@ pub(super) struct Nodes<B> {
 
 impl<B> Nodes<B> {
     pub(super) fn new() -> Self {
-        let root = Known { node: Node::Folder(Place::Now(None), Mode::IMPLIED), lookups: 1 };
+        let root = Known { node: Node::Folder(NodePath::Now(None), Mode::IMPLIED), lookups: 1 };
         Nodes { known: [(ROOT, root)].into(), numbers: BTreeMap::new(), last: ROOT }
     }
 
@@ -204,7 +204,7 @@ mod tests {
     }
 
     fn file(text: &str, sequence: u64) -> Node<()> {
-        Node::file(Place::Now(Some(path(text))), version(sequence)).unwrap()
+        Node::file(NodePath::Now(Some(path(text))), version(sequence)).unwrap()
     }
 
     #[test]
@@ -226,44 +226,44 @@ mod tests {
     #[test]
     fn inode_lives_until_the_kernel_has_forgotten_all_lookups() {
         let mut nodes = Nodes::<()>::new();
-        let place = || Node::Folder(Place::Now(Some(path("a"))), Mode::IMPLIED);
-        let folder = nodes.tell(place());
-        nodes.tell(place());
+        let node_path = || Node::Folder(NodePath::Now(Some(path("a"))), Mode::IMPLIED);
+        let folder = nodes.tell(node_path());
+        nodes.tell(node_path());
         nodes.forget(folder, 1);
         assert!(nodes.get(folder).is_some());
         nodes.forget(folder, 1);
         assert!(nodes.get(folder).is_none());
-        assert_ne!(nodes.tell(place()), folder, "numbers are not used again");
+        assert_ne!(nodes.tell(node_path()), folder, "numbers are not used again");
         nodes.forget(ROOT, 100);
         assert!(nodes.get(ROOT).is_some());
     }
 
     #[test]
     fn states_have_their_own_paths() {
-        let child = |place: &Place, name: &str| place.child(name.as_bytes());
-        let root = Place::Now(None);
+        let child = |node_path: &NodePath, name: &str| node_path.child(name.as_bytes());
+        let root = NodePath::Now(None);
         let states = child(&root, ".lull").unwrap();
-        assert_eq!(states, Place::States);
+        assert_eq!(states, NodePath::States);
         let state = child(&states, "@17").unwrap();
-        assert_eq!(state, Place::Then(Sequence(17), None));
+        assert_eq!(state, NodePath::Then(Sequence(17), None));
         let folder = child(&state, "a").unwrap();
         let within = child(&folder, "b").unwrap();
-        assert_eq!(within, Place::Then(Sequence(17), Some(path("a/b"))));
-        for (place, text) in [
+        assert_eq!(within, NodePath::Then(Sequence(17), Some(path("a/b"))));
+        for (node_path, text) in [
             (&root, ""),
             (&states, ".lull"),
             (&state, ".lull/@17"),
             (&within, ".lull/@17/a/b"),
             (&child(&root, "a").unwrap(), "a"),
         ] {
-            assert_eq!(*place.name(), *text.as_bytes());
+            assert_eq!(*node_path.name(), *text.as_bytes());
         }
         for name in ["@", "@-1", "@+1", "@017", "@1x", "@99999999999999999999", "17", "a"] {
             assert!(child(&states, name).is_err(), "{name}");
         }
         assert_eq!(child(&state, ".lull"), Err(PathError::Reserved), "states are not in states");
         // Only at the root the name is reserved.
-        let Place::Now(Some(own)) = child(&child(&root, "a").unwrap(), ".lull").unwrap() else {
+        let NodePath::Now(Some(own)) = child(&child(&root, "a").unwrap(), ".lull").unwrap() else {
             panic!("a file of the tree");
         };
         assert_eq!(own, path("a/.lull"));

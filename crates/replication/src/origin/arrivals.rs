@@ -104,7 +104,7 @@ impl<P: Clone> Origin<P> {
             return false;
         }
         let Some(peer) = self.peers.get(&replica) else { return true };
-        let waits = ranked.is_some_and(|ranked| peer.waiting.has(ranked.place));
+        let waits = ranked.is_some_and(|ranked| peer.waiting.has(ranked.position));
         let waits = waits || peer.filling.is_some();
         let Some(link) = &peer.link else { return waits || !peer.accounted };
         waits

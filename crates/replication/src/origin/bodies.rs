@@ -60,7 +60,7 @@ impl<P: Clone> Origin<P> {
         for path in self.state.holders(digest) {
             if let Some(ranked) = self.ranking.get(path) {
                 for peer in self.peers.values_mut() {
-                    peer.queue(path, ranked.place);
+                    peer.queue(path, ranked.position);
                 }
             }
         }

@@ -86,8 +86,8 @@ impl<P: Clone> Origin<P> {
         message: BodyHeader,
     ) -> Option<(Frame<BodyHeader>, Sending)> {
         let peer = self.peers.get_mut(&replica)?;
-        let place = self.ranking.place(&message.path);
-        let queued = place.is_some_and(|place| peer.waiting.remove(place));
+        let position = self.ranking.position(&message.path);
+        let queued = position.is_some_and(|position| peer.waiting.remove(position));
         let session = peer.link.as_ref()?.session;
         self.counters.demands += 1;
         // It is confirmed as well if there is no such object.
@@ -118,7 +118,7 @@ impl<P: Clone> Origin<P> {
             // The background has left demanded bodies to their reads.
             let queued = sending.queued && peer.only.has(&sending.path);
             if let Some(ranked) = self.ranking.get(&sending.path).filter(|_| queued) {
-                peer.waiting.insert(ranked.place);
+                peer.waiting.insert(ranked.position);
             }
         }
         link.fetched.add(sending.path, sending.sequence, sending.size);

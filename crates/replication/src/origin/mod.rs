@@ -306,7 +306,7 @@ impl<P: Clone> Origin<P> {
         let fetched = link.fetched.paths().chain(link.demands.sending());
         for path in link.pushed.paths().chain(fetched) {
             if let Some(ranked) = self.ranking.get(path) {
-                peer.queue(path, ranked.place);
+                peer.queue(path, ranked.position);
             }
         }
     }
@@ -355,7 +355,7 @@ impl<P: Clone> Origin<P> {
                     // nothing says which other bodies arrived.
                     for path in self.state.image.newer_than(committed) {
                         if let Some(ranked) = self.ranking.get(path) {
-                            peer.queue(path, ranked.place);
+                            peer.queue(path, ranked.position);
                         }
                     }
                 }
@@ -404,7 +404,7 @@ impl<P: Clone> Origin<P> {
         let Some(peer) = self.peers.get_mut(&replica) else { return };
         for path in paths {
             if let Some(ranked) = self.ranking.get(path) {
-                peer.queue(path, ranked.place);
+                peer.queue(path, ranked.position);
             }
         }
     }

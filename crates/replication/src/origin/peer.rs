@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::arrivals::UnderWay;
 use super::demands::Demands;
 use super::interface::Config;
-use super::queue::{Order, Place, Waiting};
+use super::queue::{Order, QueuePosition, Waiting};
 use crate::merkle::MerkleTree;
 use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree};
 use crate::path::Path;
@@ -198,8 +198,8 @@ impl Peer {
     }
 
     /// The body of an object waits, if the replica subscribes to it. Returns whether it was waiting before.
-    pub(crate) fn queue(&mut self, path: &Path, place: Place) -> bool {
-        self.only.has(path) && !self.waiting.insert(place)
+    pub(crate) fn queue(&mut self, path: &Path, position: QueuePosition) -> bool {
+        self.only.has(path) && !self.waiting.insert(position)
     }
 
     /// A new tree is for a replica that waits for one, and for one that compares. Returns whether it replaces an

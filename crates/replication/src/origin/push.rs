@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::peer::Phase;
-use super::queue::{Gap, Place};
+use super::queue::{Gap, QueuePosition};
 use super::ranking::{Moved, demand};
 use super::{Origin, Strategy};
 use crate::message::{BodyHeader, Frame, ToReplica};
@@ -69,9 +69,9 @@ impl<P: Clone> Origin<P> {
         loop {
             let replicas = self.peers.len();
             let peer = self.peers.get_mut(&replica)?;
-            let place = peer.waiting.first()?;
-            peer.waiting.remove(place);
-            let path = self.ranking.path(place)?;
+            let position = peer.waiting.first()?;
+            peer.waiting.remove(position);
+            let path = self.ranking.path(position)?;
             let version = *self.state.image.objects.get(path)?;
             let demand = demand(self.ranking.get(path), version);
             // A lost one waits again when it is stored again.
@@ -171,40 +171,40 @@ impl<P: Clone> Origin<P> {
         // same.
         let is_known =
             self.ranking.get_mut(path).map(|ranked| ranked.writes.add(1, period)).is_some();
-        let place = self.rank(path, version, period);
+        let position = self.rank(path, version, period);
         if !is_known && let Some(ranked) = self.ranking.get_mut(path) {
             ranked.writes.add(1, period);
         }
         if self.config.strategy == Strategy::Trip {
-            self.wait(path, place);
+            self.wait(path, position);
         }
     }
 
-    fn wait(&mut self, path: &Path, place: Place) {
+    fn wait(&mut self, path: &Path, position: QueuePosition) {
         for peer in self.peers.values_mut() {
-            self.counters.absorbed += u64::from(peer.queue(path, place));
+            self.counters.absorbed += u64::from(peer.queue(path, position));
         }
     }
 
     pub(super) fn unqueue_body(&mut self, path: &Path) {
-        if let Some((place, gap)) = self.ranking.remove(path) {
+        if let Some((position, gap)) = self.ranking.remove(path) {
             for peer in self.peers.values_mut() {
-                peer.waiting.remove(place);
+                peer.waiting.remove(position);
             }
             self.close(gap);
         }
     }
 
     /// Moves an object to its place in the order, for all replicas.
-    pub(super) fn rank(&mut self, path: &Path, version: Version, period: u32) -> Place {
-        let (place, moved) = self.ranking.rank(path, version, period);
+    pub(super) fn rank(&mut self, path: &Path, version: Version, period: u32) -> QueuePosition {
+        let (position, moved) = self.ranking.rank(path, version, period);
         if let Some(Moved { from, to, gap }) = moved {
             for peer in self.peers.values_mut() {
                 peer.waiting.moved(from, to);
             }
             self.close(gap);
         }
-        place
+        position
     }
 
     /// An object has left the order, or has moved, and its body waits nowhere at this place.

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use super::priority::Priority;
 use crate::path::Path;
 
-/// The place of an object in the order.
+/// The position of an object in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct QueuePosition {
     priority: Priority,
     slot: u32,
 }
@@ -31,36 +31,38 @@ pub(crate) struct Order {
 /// A slot that an object has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
-    place: Place,
+    position: QueuePosition,
     /// The slot of the object that has moved there. The same slot if it was the last one.
     last: u32,
 }
 
 impl Order {
-    pub(crate) fn insert(&mut self, path: Path, priority: Priority) -> Place {
+    pub(crate) fn insert(&mut self, path: Path, priority: Priority) -> QueuePosition {
         let slots = self.slots.entry(priority).or_default();
         let slot = u32::try_from(slots.len()).expect("fewer objects than 2³²");
         slots.push(path);
-        Place { priority, slot }
+        QueuePosition { priority, slot }
     }
 
     /// An object frees its place. The object there afterwards has moved, and each queue must be notified: see
     /// [`Waiting::close`].
-    pub(crate) fn remove(&mut self, place: Place) -> Option<Gap> {
-        let slots = self.slots.get_mut(&place.priority)?;
-        let last =
-            u32::try_from(slots.len()).ok()?.checked_sub(1).filter(|&last| place.slot <= last)?;
-        slots.swap_remove(place.slot as usize);
+    pub(crate) fn remove(&mut self, position: QueuePosition) -> Option<Gap> {
+        let slots = self.slots.get_mut(&position.priority)?;
+        let last = u32::try_from(slots.len())
+            .ok()?
+            .checked_sub(1)
+            .filter(|&last| position.slot <= last)?;
+        slots.swap_remove(position.slot as usize);
         if slots.is_empty() {
-            self.slots.remove(&place.priority);
+            self.slots.remove(&position.priority);
         } else {
             give_back(slots);
         }
-        Some(Gap { place, last })
+        Some(Gap { position, last })
     }
 
-    pub(crate) fn path(&self, place: Place) -> Option<&Path> {
-        self.slots.get(&place.priority)?.get(place.slot as usize)
+    pub(crate) fn path(&self, position: QueuePosition) -> Option<&Path> {
+        self.slots.get(&position.priority)?.get(position.slot as usize)
     }
 }
 
@@ -72,7 +74,7 @@ fn give_back<T>(items: &mut Vec<T>) {
     }
 }
 
-impl Place {
+impl QueuePosition {
     pub(crate) const fn priority(self) -> Priority {
         self.priority
     }
@@ -204,8 +206,8 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Whether it was not waiting; otherwise the newer version takes the older one's place.
-    pub(crate) fn insert(&mut self, place: Place) -> bool {
-        let new = self.bits.entry(place.priority).or_default().set(place.slot);
+    pub(crate) fn insert(&mut self, position: QueuePosition) -> bool {
+        let new = self.bits.entry(position.priority).or_default().set(position.slot);
         self.count += u64::from(new);
         new
     }
@@ -219,19 +221,19 @@ impl Waiting {
         self.count = self.bits.values().map(|bits| u64::from(bits.count)).sum();
     }
 
-    pub(crate) fn has(&self, place: Place) -> bool {
-        self.bits.get(&place.priority).is_some_and(|bits| bits.has(place.slot))
+    pub(crate) fn has(&self, position: QueuePosition) -> bool {
+        self.bits.get(&position.priority).is_some_and(|bits| bits.has(position.slot))
     }
 
-    pub(crate) fn remove(&mut self, place: Place) -> bool {
-        let Some(bits) = self.bits.get_mut(&place.priority) else { return false };
-        let was = bits.clear(place.slot);
+    pub(crate) fn remove(&mut self, position: QueuePosition) -> bool {
+        let Some(bits) = self.bits.get_mut(&position.priority) else { return false };
+        let was = bits.clear(position.slot);
         self.count -= u64::from(was);
         was
     }
 
     /// The object has moved in the order.
-    pub(crate) fn moved(&mut self, from: Place, to: Place) {
+    pub(crate) fn moved(&mut self, from: QueuePosition, to: QueuePosition) {
         if self.remove(from) {
             self.insert(to);
         }
@@ -239,24 +241,24 @@ impl Waiting {
 
     /// An object has left a slot at which it did not wait, and the last one of its priority has moved there.
     pub(crate) fn close(&mut self, gap: Gap) {
-        let Gap { place, last } = gap;
-        let Some(bits) = self.bits.get_mut(&place.priority) else { return };
-        debug_assert!(!bits.has(place.slot), "{place:?} waits, and was given up");
+        let Gap { position, last } = gap;
+        let Some(bits) = self.bits.get_mut(&position.priority) else { return };
+        debug_assert!(!bits.has(position.slot), "{position:?} waits, and was given up");
         if bits.clear(last) {
-            bits.set(place.slot);
+            bits.set(position.slot);
         }
         if last == 0 {
-            self.bits.remove(&place.priority);
+            self.bits.remove(&position.priority);
         } else {
             bits.shorten(last);
         }
     }
 
     /// The place with the highest priority.
-    pub(crate) fn first(&self) -> Option<Place> {
+    pub(crate) fn first(&self) -> Option<QueuePosition> {
         let mut filled = self.bits.iter().rev().filter(|(_, bits)| bits.count > 0);
         let (priority, bits) = filled.next()?;
-        Some(Place { priority: *priority, slot: bits.first()? })
+        Some(QueuePosition { priority: *priority, slot: bits.first()? })
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -276,7 +278,7 @@ mod tests {
     #[derive(Default)]
     struct Bench {
         order: Order,
-        places: BTreeMap<usize, Place>,
+        positions: BTreeMap<usize, QueuePosition>,
         waiting: [Waiting; 2],
     }
 
@@ -287,23 +289,23 @@ mod tests {
             bench
         }
 
-        fn object(&self, place: Place) -> usize {
-            let name = self.order.path(place).expect("it is there").to_string();
+        fn object(&self, position: QueuePosition) -> usize {
+            let name = self.order.path(position).expect("it is there").to_string();
             name.parse().expect("a number")
         }
 
         /// An object is new, or moves.
         fn rank(&mut self, object: usize, priority: Priority) {
             let path = Path::new(&format!("{object}")).expect("a path");
-            let place = self.order.insert(path, priority);
-            if let Some(old) = self.places.insert(object, place) {
-                self.waiting.iter_mut().for_each(|waiting| waiting.moved(old, place));
+            let position = self.order.insert(path, priority);
+            if let Some(old) = self.positions.insert(object, position) {
+                self.waiting.iter_mut().for_each(|waiting| waiting.moved(old, position));
                 self.give_up(old);
             }
         }
 
         fn delete(&mut self, object: usize) {
-            if let Some(old) = self.places.remove(&object) {
+            if let Some(old) = self.positions.remove(&object) {
                 for waiting in &mut self.waiting {
                     waiting.remove(old);
                 }
@@ -311,10 +313,10 @@ mod tests {
             }
         }
 
-        fn give_up(&mut self, place: Place) {
-            let gap = self.order.remove(place).expect("it had that place");
-            if self.order.path(place).is_some() {
-                self.places.insert(self.object(place), place);
+        fn give_up(&mut self, position: QueuePosition) {
+            let gap = self.order.remove(position).expect("it had that place");
+            if self.order.path(position).is_some() {
+                self.positions.insert(self.object(position), position);
             }
             self.waiting.iter_mut().for_each(|waiting| waiting.close(gap));
         }
@@ -325,8 +327,8 @@ mod tests {
                 let words = waiting.bits.values().map(|bits| bits.words.capacity());
                 words.sum::<usize>() * WORD as usize
             };
-            let places = self.order.slots.values().map(Vec::capacity).sum();
-            (places, self.waiting.iter().map(bits).max().unwrap_or(0))
+            let positions = self.order.slots.values().map(Vec::capacity).sum();
+            (positions, self.waiting.iter().map(bits).max().unwrap_or(0))
         }
     }
 
@@ -359,28 +361,28 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Wait(replica, object) => {
-                        if let Some(place) = bench.places.get(&object) {
+                        if let Some(position) = bench.positions.get(&object) {
                             let new = model[replica].insert(object);
-                            prop_assert_eq!(bench.waiting[replica].insert(*place), new);
+                            prop_assert_eq!(bench.waiting[replica].insert(*position), new);
                         }
                     }
                     Step::Fill(replica) => {
                         bench.waiting[replica].fill(&bench.order);
-                        model[replica].extend(bench.places.keys());
+                        model[replica].extend(bench.positions.keys());
                     }
                     Step::Serve(replica) => {
-                        let priorities = model[replica].iter().map(|object| bench.places[object].priority());
+                        let priorities = model[replica].iter().map(|object| bench.positions[object].priority());
                         let best = priorities.max();
                         let first = bench.waiting[replica].first();
-                        prop_assert_eq!(first.map(Place::priority), best);
-                        if let Some(place) = first {
-                            prop_assert!(model[replica].remove(&bench.object(place)));
-                            prop_assert!(bench.waiting[replica].remove(place));
+                        prop_assert_eq!(first.map(QueuePosition::priority), best);
+                        if let Some(position) = first {
+                            prop_assert!(model[replica].remove(&bench.object(position)));
+                            prop_assert!(bench.waiting[replica].remove(position));
                         }
                     }
                     Step::Rank(object, priority) => {
                         bench.rank(object, Priority(priority));
-                        prop_assert_eq!(bench.places[&object].priority(), Priority(priority));
+                        prop_assert_eq!(bench.positions[&object].priority(), Priority(priority));
                     }
                     Step::Delete(object) => {
                         bench.delete(object);
@@ -391,10 +393,10 @@ mod tests {
                     prop_assert_eq!(waiting.len(), model.len() as u64);
                 }
             }
-            for (object, place) in &bench.places {
-                prop_assert_eq!(bench.object(*place), *object);
+            for (object, position) in &bench.positions {
+                prop_assert_eq!(bench.object(*position), *object);
                 for (waiting, model) in bench.waiting.iter().zip(&model) {
-                    prop_assert_eq!(waiting.has(*place), model.contains(object));
+                    prop_assert_eq!(waiting.has(*position), model.contains(object));
                 }
             }
         }
@@ -408,11 +410,11 @@ mod tests {
         let mut bench = Bench::of(MANY);
         for priority in 1..=u8::MAX {
             for object in 0..MANY {
-                bench.waiting[0].insert(bench.places[&object]);
+                bench.waiting[0].insert(bench.positions[&object]);
                 bench.rank(object, Priority(priority));
             }
-            let (places, bits) = bench.room();
-            assert!(places <= 4 * MANY, "{places} places at {priority}");
+            let (positions, bits) = bench.room();
+            assert!(positions <= 4 * MANY, "{positions} places at {priority}");
             assert!(bits <= 4 * (MANY + WORD as usize), "{bits} bits at {priority}");
         }
         (0..MANY).for_each(|object| bench.delete(object));
@@ -428,12 +430,12 @@ mod tests {
                 let stays = if first_stays { 0 } else { objects.len() - 1 };
                 objects.remove(stays);
                 for &object in &objects {
-                    bench.waiting[0].insert(bench.places[&object]);
+                    bench.waiting[0].insert(bench.positions[&object]);
                     bench.rank(object, Priority(priority));
                 }
             }
-            let (places, bits) = bench.room();
-            assert!(places <= 4 * MANY, "{places} places");
+            let (positions, bits) = bench.room();
+            assert!(positions <= 4 * MANY, "{positions} places");
             // One object takes a word of them.
             assert!(bits <= 4 * (MANY + 256 * WORD as usize), "{bits} bits");
             assert_eq!(bench.waiting[0].len(), MANY as u64 - 1);

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::priority::{Decayed, Demand, Prioritise};
-use super::queue::{Gap, Order, Place};
+use super::queue::{Gap, Order, QueuePosition};
 use crate::path::Path;
 use crate::types::Version;
 
 /// An object's place in the order, and the counts that determine it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ranked {
-    pub(super) place: Place,
+    pub(super) position: QueuePosition,
     pub(super) reads: Decayed,
     pub(super) writes: Decayed,
 }
@@ -28,8 +28,8 @@ pub(super) fn demand(ranked: Option<&Ranked>, version: Version) -> Demand {
 /// [`Waiting::close`]: super::queue::Waiting::close
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moved {
-    pub(super) from: Place,
-    pub(super) to: Place,
+    pub(super) from: QueuePosition,
+    pub(super) to: QueuePosition,
     pub(super) gap: Option<Gap>,
 }
 
@@ -55,13 +55,13 @@ impl Ranking {
     }
 
     /// Where an object stands in the order.
-    pub(super) fn place(&self, path: &Path) -> Option<Place> {
-        self.objects.get(path).map(|ranked| ranked.place)
+    pub(super) fn position(&self, path: &Path) -> Option<QueuePosition> {
+        self.objects.get(path).map(|ranked| ranked.position)
     }
 
     /// The object at a place.
-    pub(super) fn path(&self, place: Place) -> Option<&Path> {
-        self.order.path(place)
+    pub(super) fn path(&self, position: QueuePosition) -> Option<&Path> {
+        self.order.path(position)
     }
 
     /// All objects by path.
@@ -81,39 +81,39 @@ impl Ranking {
         path: &Path,
         version: Version,
         period: u32,
-    ) -> (Place, Option<Moved>) {
+    ) -> (QueuePosition, Option<Moved>) {
         let old = self.objects.get(path).copied();
         let (reads, writes) = old.map_or_else(Default::default, |old| (old.reads, old.writes));
         let size = version.content.size;
         let demand = Demand { reads: reads.at(period), writes: writes.at(period), size };
         let priority = self.policy.priority(path, demand);
         if let Some(old) = old
-            && old.place.priority() == priority
+            && old.position.priority() == priority
         {
-            return (old.place, None);
+            return (old.position, None);
         }
-        let place = self.order.insert(path.clone(), priority);
+        let position = self.order.insert(path.clone(), priority);
         let moved = old.map(|old| {
-            let gap = self.give_up(old.place);
-            Moved { from: old.place, to: place, gap }
+            let gap = self.give_up(old.position);
+            Moved { from: old.position, to: position, gap }
         });
-        self.objects.insert(path.clone(), Ranked { place, reads, writes });
-        (place, moved)
+        self.objects.insert(path.clone(), Ranked { position, reads, writes });
+        (position, moved)
     }
 
     /// An object does not exist any more. Gives the place that it had, and the gap there.
-    pub(super) fn remove(&mut self, path: &Path) -> Option<(Place, Option<Gap>)> {
+    pub(super) fn remove(&mut self, path: &Path) -> Option<(QueuePosition, Option<Gap>)> {
         let ranked = self.objects.remove(path)?;
-        Some((ranked.place, self.give_up(ranked.place)))
+        Some((ranked.position, self.give_up(ranked.position)))
     }
 
     /// The last object of the same priority takes a place that is given up.
-    fn give_up(&mut self, place: Place) -> Option<Gap> {
-        let gap = self.order.remove(place)?;
-        if let Some(path) = self.order.path(place)
+    fn give_up(&mut self, position: QueuePosition) -> Option<Gap> {
+        let gap = self.order.remove(position)?;
+        if let Some(path) = self.order.path(position)
             && let Some(moved) = self.objects.get_mut(path)
         {
-            moved.place = place;
+            moved.position = position;
         }
         Some(gap)
     }
@@ -141,18 +141,18 @@ mod tests {
                         let (digest, metadata) = (Digest::EMPTY, Metadata::default());
                         let content = Content { digest, size: Bytes(size * size), metadata };
                         let version = Version { sequence: Sequence(1), content };
-                        let before = ranking.place(&path);
-                        let (place, moved) = ranking.rank(&path, version, 0);
-                        prop_assert_eq!(ranking.place(&path), Some(place));
-                        prop_assert_eq!(moved.map(|one| one.from), before.filter(|one| *one != place));
+                        let before = ranking.position(&path);
+                        let (position, moved) = ranking.rank(&path, version, 0);
+                        prop_assert_eq!(ranking.position(&path), Some(position));
+                        prop_assert_eq!(moved.map(|one| one.from), before.filter(|one| *one != position));
                     }
                     None => {
-                        let before = ranking.place(&path);
-                        prop_assert_eq!(ranking.remove(&path).map(|(place, _)| place), before);
+                        let before = ranking.position(&path);
+                        prop_assert_eq!(ranking.remove(&path).map(|(position, _)| position), before);
                     }
                 }
                 for (path, ranked) in &ranking.objects {
-                    prop_assert_eq!(ranking.path(ranked.place), Some(path));
+                    prop_assert_eq!(ranking.path(ranked.position), Some(path));
                 }
             }
         }

@@ -49,7 +49,7 @@ impl<P: Clone> Origin<P> {
                 return;
             }
             if let Some(ranked) = self.ranking.get(path) {
-                peer.queue(path, ranked.place);
+                peer.queue(path, ranked.position);
             }
             last = Some(path.clone());
         }

@@ -99,14 +99,14 @@ impl Buffered {
 /// A change of the buffer: the number of its commit, counted from the first waiting one, and its own number
 /// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Place(u64, usize);
+struct ChangeIndex(u64, usize);
 
-impl Place {
-    const FIRST: Place = Place(0, 0);
+impl ChangeIndex {
+    const FIRST: ChangeIndex = ChangeIndex(0, 0);
 
     /// The next one in the same commit.
-    const fn next(self) -> Place {
-        Place(self.0, self.1 + 1)
+    const fn next(self) -> ChangeIndex {
+        ChangeIndex(self.0, self.1 + 1)
     }
 }
 
@@ -140,22 +140,22 @@ pub struct Garbage(pub(super) Kind);
 pub(super) enum Kind {
     Step(Arc<Step>),
     Changes(Arc<Vec<Change>>),
-    Places(Box<Places>),
+    ChangeIndexes(Box<ChangeIndexes>),
 }
 
-/// The places of the changes.
+/// The indexes of the changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Places {
+pub(super) struct ChangeIndexes {
     /// Changes with a body, by the body; and all changes by their objects.
-    by_body: BTreeSet<(Digest, Place)>,
-    by_path: BTreeSet<(Path, Place)>,
+    by_body: BTreeSet<(Digest, ChangeIndex)>,
+    by_path: BTreeSet<(Path, ChangeIndex)>,
 }
 
-impl Places {
+impl ChangeIndexes {
     /// The last change of an object before a place.
-    fn before(&self, path: &Path, place: Place) -> Option<Place> {
-        let before = (path.clone(), Place::FIRST)..(path.clone(), place);
-        self.by_path.range(before).next_back().map(|(_, place)| *place)
+    fn before(&self, path: &Path, index: ChangeIndex) -> Option<ChangeIndex> {
+        let before = (path.clone(), ChangeIndex::FIRST)..(path.clone(), index);
+        self.by_path.range(before).next_back().map(|(_, index)| *index)
     }
 }
 
@@ -176,7 +176,7 @@ pub(super) struct Buffer {
     lacks: Lacks,
     all: BodyCount,
     lacking: BodyCount,
-    places: Places,
+    indexes: ChangeIndexes,
     /// Commits in the state that still have places, with the number of each and of its first change with a
     /// place.
     leaving: VecDeque<(u64, usize, Arc<Vec<Change>>)>,
@@ -230,7 +230,7 @@ impl Buffer {
         let number = self.last();
         self.open_sequence = Some(sequence);
         for change in changes {
-            let place = Place(number, self.open.len());
+            let index = ChangeIndex(number, self.open.len());
             let awaited = self.awaited(&change);
             if let Some(content) = awaited.filter(|one| !is_stored(&one.digest)) {
                 self.lacks.count(true, content.size, None);
@@ -239,13 +239,13 @@ impl Buffer {
                     self.lacks.count_without_space(true);
                 }
             }
-            let before = self.places.before(&change.path, place);
+            let before = self.indexes.before(&change.path, index);
             if let Some(before) = before.filter(|before| before.0 >= self.first) {
                 self.overwrite(before, None, Some(number), &is_stored);
             }
-            self.places.by_path.insert((change.path.clone(), place));
+            self.indexes.by_path.insert((change.path.clone(), index));
             if let Some(content) = &awaited {
-                self.places.by_body.insert((content.digest, place));
+                self.indexes.by_body.insert((content.digest, index));
                 self.all.add(content.size);
                 self.open_all.add(content.size);
             }
@@ -254,7 +254,7 @@ impl Buffer {
         }
     }
 
-    fn change(&self, Place(commit, change): Place) -> &Change {
+    fn change(&self, ChangeIndex(commit, change): ChangeIndex) -> &Change {
         match self.commits.get((commit - self.first) as usize) {
             Some(buffered) => &buffered.changes[change],
             None => &self.open[change],
@@ -262,7 +262,7 @@ impl Buffer {
     }
 
     /// The position of a commit that waits, or of which parts have arrived.
-    fn sequence_of(&self, Place(commit, _): Place) -> Option<Sequence> {
+    fn sequence_of(&self, ChangeIndex(commit, _): ChangeIndex) -> Option<Sequence> {
         let number = commit.checked_sub(self.first)?;
         match self.commits.get(number as usize) {
             Some(buffered) => Some(buffered.sequence),
@@ -270,7 +270,7 @@ impl Buffer {
         }
     }
 
-    fn lacks(&mut self, Place(commit, _): Place) -> &mut Lacks {
+    fn lacks(&mut self, ChangeIndex(commit, _): ChangeIndex) -> &mut Lacks {
         let commit = self.commits.get_mut((commit - self.first) as usize);
         commit.map_or(&mut self.lacks, |buffered| &mut buffered.lacks)
     }
@@ -278,14 +278,14 @@ impl Buffer {
     /// Another commit overwrites a change first.
     fn overwrite(
         &mut self,
-        place: Place,
+        index: ChangeIndex,
         was: Option<u64>,
         is: Option<u64>,
         is_stored: impl Fn(&Digest) -> bool,
     ) {
-        let content = self.awaited(self.change(place));
+        let content = self.awaited(self.change(index));
         if let Some(content) = content.filter(|content| !is_stored(&content.digest)) {
-            let lacks = self.lacks(place);
+            let lacks = self.lacks(index);
             lacks.count(false, content.size, was);
             lacks.count(true, content.size, is);
         }
@@ -308,14 +308,14 @@ impl Buffer {
     pub(super) fn forget_parts(&mut self, is_stored: impl Fn(&Digest) -> bool) {
         let number = self.last();
         while let Some(change) = self.open.pop() {
-            let place = Place(number, self.open.len());
+            let index = ChangeIndex(number, self.open.len());
             if let Some(content) = self.awaited(&change) {
-                self.places.by_body.remove(&(content.digest, place));
+                self.indexes.by_body.remove(&(content.digest, index));
                 self.all.remove(1, content.size);
             }
-            let before = self.places.before(&change.path, place);
-            self.places.by_path.remove(&(change.path, place));
-            let is_overwritten = |before: &Place| (self.first..number).contains(&before.0);
+            let before = self.indexes.before(&change.path, index);
+            self.indexes.by_path.remove(&(change.path, index));
+            let is_overwritten = |before: &ChangeIndex| (self.first..number).contains(&before.0);
             if let Some(before) = before.filter(is_overwritten) {
                 self.overwrite(before, Some(number), None, &is_stored);
             }
@@ -328,19 +328,19 @@ impl Buffer {
 
     /// A body is in the store from now on, or no longer.
     pub(super) fn turn(&mut self, digest: &Digest, is_stored: bool) {
-        let all = self.places.by_body.range((*digest, Place::FIRST)..);
-        let places = all.take_while(|(one, _)| one == digest).map(|(_, place)| *place);
-        let places: Vec<Place> = places.filter(|place| place.0 >= self.first).collect();
-        for place in places {
-            let change = self.change(place);
+        let all = self.indexes.by_body.range((*digest, ChangeIndex::FIRST)..);
+        let indexes = all.take_while(|(one, _)| one == digest).map(|(_, index)| *index);
+        let indexes: Vec<ChangeIndex> = indexes.filter(|index| index.0 >= self.first).collect();
+        for index in indexes {
+            let change = self.change(index);
             let path = change.path.clone();
             let size = change.content.map_or(Bytes(0), |content| content.size);
-            let mut later = self.places.by_path.range((path.clone(), place.next())..);
+            let mut later = self.indexes.by_path.range((path.clone(), index.next())..);
             let next = later.next().filter(|(other, _)| *other == path).map(|(_, next)| next.0);
-            let sequence = self.sequence_of(place);
+            let sequence = self.sequence_of(index);
             let is_without_space =
                 sequence.is_some_and(|sequence| self.without_space.contains(&(sequence, path)));
-            let lacks = self.lacks(place);
+            let lacks = self.lacks(index);
             lacks.count(!is_stored, size, next);
             if is_without_space {
                 lacks.count_without_space(!is_stored);
@@ -363,14 +363,14 @@ impl Buffer {
         if !self.without_space.insert((sequence, path.clone())) {
             return;
         }
-        let places = self.places.by_path.range((path.clone(), Place::FIRST)..);
-        let places = places.take_while(|(other, _)| other == path).map(|(_, place)| *place);
-        let of_it = |place: &Place| self.sequence_of(*place) == Some(sequence);
-        let places: Vec<Place> = places.filter(of_it).collect();
-        for place in places {
-            let content = self.awaited(self.change(place));
+        let indexes = self.indexes.by_path.range((path.clone(), ChangeIndex::FIRST)..);
+        let indexes = indexes.take_while(|(other, _)| other == path).map(|(_, index)| *index);
+        let of_it = |index: &ChangeIndex| self.sequence_of(*index) == Some(sequence);
+        let indexes: Vec<ChangeIndex> = indexes.filter(of_it).collect();
+        for index in indexes {
+            let content = self.awaited(self.change(index));
             if content.is_some_and(|content| !is_stored(&content.digest)) {
-                self.lacks(place).count_without_space(true);
+                self.lacks(index).count_without_space(true);
             }
         }
     }
@@ -402,12 +402,12 @@ impl Buffer {
 
     /// The first commits, of this number, are in the state.
     pub(super) fn take_first(&mut self, commits: usize, slice: usize, garbage: &mut Vec<Garbage>) {
-        let is_small = self.places.by_path.len() <= slice && self.leaving.is_empty();
+        let is_small = self.indexes.by_path.len() <= slice && self.leaving.is_empty();
         if commits >= self.commits.len() && self.open.is_empty() {
             // Nothing is left, so there is nothing to search for.
             if !is_small {
-                let places = core::mem::take(&mut self.places);
-                garbage.push(Garbage(Kind::Places(Box::new(places))));
+                let indexes = core::mem::take(&mut self.indexes);
+                garbage.push(Garbage(Kind::ChangeIndexes(Box::new(indexes))));
                 let changes = self.leaving.drain(..).map(|(.., changes)| changes);
                 let changes = changes.chain(self.commits.drain(..).map(|one| one.changes));
                 garbage.extend(changes.map(|changes| Garbage(Kind::Changes(changes))));
@@ -434,10 +434,10 @@ impl Buffer {
         {
             let (from, upto) = (*next, changes.len().min(next.saturating_add(rest)));
             for (at, change) in changes[from..upto].iter().enumerate() {
-                let place = Place(*number, from + at);
-                self.places.by_path.remove(&(change.path.clone(), place));
+                let index = ChangeIndex(*number, from + at);
+                self.indexes.by_path.remove(&(change.path.clone(), index));
                 if let Some(content) = &change.content {
-                    self.places.by_body.remove(&(content.digest, place));
+                    self.indexes.by_body.remove(&(content.digest, index));
                 }
             }
             (*next, rest) = (upto, rest - (upto - from));
@@ -479,8 +479,8 @@ impl Buffer {
 
 /// The approximate memory of a change, with its places in the two orders.
 fn bytes_of(change: &Change) -> u64 {
-    let places = size_of::<(Digest, Place)>() + size_of::<(Path, Place)>();
-    (size_of::<Change>() + change.path.as_bytes().len() + places) as u64
+    let indexes = size_of::<(Digest, ChangeIndex)>() + size_of::<(Path, ChangeIndex)>();
+    (size_of::<Change>() + change.path.as_bytes().len() + indexes) as u64
 }
 
 impl Deref for Buffer {

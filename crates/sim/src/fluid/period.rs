@@ -110,7 +110,7 @@ impl Segment {
 
 /// The region of W.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum WindowRegion {
     /// W < μτ.
     Below,
     /// W = μτ.
@@ -143,26 +143,26 @@ impl Period {
     pub(super) fn run(parameters: &FluidParameters, start: Windows) -> Self {
         let (path, trigger) = (parameters.path(), parameters.trigger());
         let queue = start.total() - path;
-        let mut place = if queue < 0.0 {
-            Place::Below
+        let mut region = if queue < 0.0 {
+            WindowRegion::Below
         } else if queue <= trigger {
-            Place::Between
+            WindowRegion::Between
         } else if parameters.backoff_rate() * start.nice > parameters.reno() {
-            Place::Falling
+            WindowRegion::Falling
         } else {
-            Place::Rising
+            WindowRegion::Rising
         };
         let mut walk = Walk { parameters, windows: start, segments: Vec::new() };
-        while place != Place::Full {
+        while region != WindowRegion::Full {
             assert!(walk.segments.len() < MANY, "no end of {parameters:?} from {start:?}");
-            place = match place {
-                Place::Below => walk.below(),
-                Place::Empty => walk.empty(),
-                Place::Between => walk.between(),
-                Place::Trigger => walk.trigger(),
-                Place::Falling => walk.falling(),
-                Place::Rising => walk.rising(),
-                Place::Full => Place::Full,
+            region = match region {
+                WindowRegion::Below => walk.below(),
+                WindowRegion::Empty => walk.empty(),
+                WindowRegion::Between => walk.between(),
+                WindowRegion::Trigger => walk.trigger(),
+                WindowRegion::Falling => walk.falling(),
+                WindowRegion::Rising => walk.rising(),
+                WindowRegion::Full => WindowRegion::Full,
             };
         }
         Period { segments: walk.segments, end: walk.windows }
@@ -209,19 +209,19 @@ impl Walk<'_> {
     }
 
     /// Interval 1, "Additive Increase, Additive Increase".
-    fn below(&mut self) -> Place {
+    fn below(&mut self) -> WindowRegion {
         let (m, l) = (self.parameters.reno(), self.parameters.nice());
         let rounds = ((self.parameters.path() - self.windows.total()) / (m + l)).max(0.0);
         let nice = self.windows.nice + l * rounds;
         self.pass(Interval::AdditiveIncrease, Law::Linear(l), rounds, nice);
         self.reach(self.parameters.path());
-        Place::Empty
+        WindowRegion::Empty
     }
 
     /// Between intervals 1 and 2. With m > l, the paper's case, the queue begins at once. With more Nice than
     /// Reno flows, their decrease would empty the path, where they increase. So they hold W until each is at
     /// one packet.
-    fn empty(&mut self) -> Place {
+    fn empty(&mut self) -> WindowRegion {
         let (m, l) = (self.parameters.reno(), self.parameters.nice());
         if self.falls_additively() && l >= m {
             let floor = self.parameters.additive_floor();
@@ -229,11 +229,11 @@ impl Walk<'_> {
             self.pass(Interval::AdditiveDecrease, Law::Linear(-m), rounds, floor);
             self.reach(self.parameters.path());
         }
-        Place::Between
+        WindowRegion::Between
     }
 
     /// Interval 2, "Additive Increase, Additive Decrease".
-    fn between(&mut self) -> Place {
+    fn between(&mut self) -> WindowRegion {
         let (m, l) = (self.parameters.reno(), self.parameters.nice());
         let (path, trigger) = (self.parameters.path(), self.parameters.trigger());
         let nice = self.windows.nice;
@@ -241,7 +241,7 @@ impl Walk<'_> {
             let rounds = ((trigger - self.queue()) / m).max(0.0);
             self.pass(Interval::AdditiveDecrease, Law::Linear(0.0), rounds, nice);
             self.reach(path + trigger);
-            return Place::Trigger;
+            return WindowRegion::Trigger;
         }
         let floor = self.parameters.additive_floor();
         let (to_floor, net) = ((nice - floor) / l, m - l);
@@ -257,28 +257,28 @@ impl Walk<'_> {
             self.pass(Interval::AdditiveDecrease, falls, to_floor, floor);
             // The floor is reached even if the way to it is lost in rounding.
             self.windows.nice = floor;
-            return Place::Between;
+            return WindowRegion::Between;
         }
         self.pass(Interval::AdditiveDecrease, falls, to_boundary, nice - l * to_boundary);
         if net > 0.0 {
             self.reach(path + trigger);
-            Place::Trigger
+            WindowRegion::Trigger
         } else {
             self.reach(path);
-            Place::Empty
+            WindowRegion::Empty
         }
     }
 
     /// Between intervals 2 and 3: Nice holds the queue at q_t while it would give up more in a round, γ·W_n,
     /// than Reno takes, m.
-    fn trigger(&mut self) -> Place {
+    fn trigger(&mut self) -> WindowRegion {
         let (m, l) = (self.parameters.reno(), self.parameters.nice());
         if self.parameters.threshold >= 1.0 {
-            return Place::Full;
+            return WindowRegion::Full;
         }
         if self.falls_additively() && l >= m {
             // The loss left W above the trigger, and below it W continues to fall.
-            return Place::Between;
+            return WindowRegion::Between;
         }
         let target = (m / self.parameters.backoff_rate()).max(self.parameters.floor());
         if self.windows.nice > target {
@@ -286,11 +286,11 @@ impl Walk<'_> {
             self.pass(Interval::MultiplicativeDecrease, Law::Linear(-m), rounds, target);
             self.reach(self.parameters.path() + self.parameters.trigger());
         }
-        Place::Rising
+        WindowRegion::Rising
     }
 
     /// Interval 3, "Additive Increase, Multiplicative Decrease".
-    fn rising(&mut self) -> Place {
+    fn rising(&mut self) -> WindowRegion {
         let (m, rate) = (self.parameters.reno(), self.parameters.backoff_rate());
         let floor = self.parameters.floor();
         let nice = self.windows.nice;
@@ -298,7 +298,7 @@ impl Walk<'_> {
         if nice <= floor || nice == 0.0 {
             self.pass(Interval::MultiplicativeDecrease, Law::Linear(0.0), room / m, nice);
             self.reach(self.parameters.capacity());
-            return Place::Full;
+            return WindowRegion::Full;
         }
         let to_floor = if floor > 0.0 { ln(nice / floor) / rate } else { f64::INFINITY };
         let law = Law::Decay(rate);
@@ -306,34 +306,34 @@ impl Walk<'_> {
         if to_floor < to_full {
             self.pass(Interval::MultiplicativeDecrease, law, to_floor, floor);
             self.windows.nice = floor;
-            return Place::Rising;
+            return WindowRegion::Rising;
         }
         self.pass(Interval::MultiplicativeDecrease, law, to_full, nice * decay(rate * to_full));
         self.reach(self.parameters.capacity());
-        Place::Full
+        WindowRegion::Full
     }
 
     /// Interval 3 while Nice gives up more than Reno takes: only if the loss left a queue above the trigger.
-    fn falling(&mut self) -> Place {
+    fn falling(&mut self) -> WindowRegion {
         let (m, rate) = (self.parameters.reno(), self.parameters.backoff_rate());
         let nice = self.windows.nice;
         let depth = self.queue() - self.parameters.trigger();
         // W turns at γ·W_n = m, or when Nice is at its floor.
         let lowest = (m / rate).max(self.parameters.floor());
         if nice <= lowest {
-            return Place::Rising;
+            return WindowRegion::Rising;
         }
         let law = Law::Decay(rate);
         let end = ln(nice / lowest) / rate;
         if nice - lowest - m * end < depth {
             self.pass(Interval::MultiplicativeDecrease, law, end, lowest);
             self.windows.nice = lowest;
-            return Place::Rising;
+            return WindowRegion::Rising;
         }
         let rounds = fall(m, rate, nice, depth);
         self.pass(Interval::MultiplicativeDecrease, law, rounds, nice * decay(rate * rounds));
         self.reach(self.parameters.path() + self.parameters.trigger());
-        Place::Trigger
+        WindowRegion::Trigger
     }
 }
 

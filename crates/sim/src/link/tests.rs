@@ -50,7 +50,7 @@ fn arrivals(parameters: &LinkParameters, sent: &[(u64, u8)]) -> Vec<(u32, u64)> 
     let mut deliver = |links: &mut Links, wire: &mut Kept, until: Timestamp| {
         while let Some((time, packet)) = wire.0.pop(until) {
             links.deliver(wire, 0, time);
-            arrived.push((packet.owner.place(), time.as_micros()));
+            arrived.push((packet.owner.slot(), time.as_micros()));
         }
     };
     for (number, &(micros, dscp)) in sent.iter().enumerate() {
@@ -131,7 +131,7 @@ fn departures_one_by_one(parameters: &LinkParameters, sent: &[(u64, u8)]) -> Vec
             match queue.dequeue(at(free_at), &mut effects) {
                 Some(Dequeued { packet, .. }) => {
                     free_at += 1_000;
-                    arrived.push((packet.owner.place(), free_at + 5_000));
+                    arrived.push((packet.owner.slot(), free_at + 5_000));
                 }
                 None => is_busy = false,
             }

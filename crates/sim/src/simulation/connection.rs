@@ -106,13 +106,13 @@ impl Timers {
         &mut self,
         events: &mut EventQueue<Event>,
         kind: TimerKind,
-        place: u32,
+        slot: u32,
         deadline: Timestamp,
     ) {
         let scheduled = &mut self.0[kind as usize];
         if deadline < *scheduled {
             *scheduled = deadline;
-            events.insert(deadline, Event::Timer(kind, place));
+            events.insert(deadline, Event::Timer(kind, slot));
         }
     }
 
@@ -129,7 +129,7 @@ impl Timers {
 
 /// A place that connections use one after the other.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     /// The number of the current connection: it identifies packets of an earlier one.
     pub(super) generation: u8,
     pub(super) timers: Timers,
@@ -139,7 +139,7 @@ pub(super) struct Place {
 /// All connections. Places are reused, so that memory depends on the open connections, not on all past ones.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    places: Vec<Place>,
+    slots: Vec<ConnectionSlot>,
     free: Vec<u32>,
 }
 
@@ -147,12 +147,12 @@ impl Connections {
     /// Puts a connection into a free place.
     pub(super) fn add(&mut self, connection: Connection) -> u32 {
         if let Some(at) = self.free.pop() {
-            let place = &mut self.places[at as usize];
-            place.connection = Some(connection);
+            let slot = &mut self.slots[at as usize];
+            slot.connection = Some(connection);
             return at;
         }
-        let at = u32::try_from(self.places.len()).expect("four thousand million connections");
-        self.places.push(Place {
+        let at = u32::try_from(self.slots.len()).expect("four thousand million connections");
+        self.slots.push(ConnectionSlot {
             generation: 0,
             timers: Timers::NONE,
             connection: Some(connection),
@@ -162,15 +162,15 @@ impl Connections {
 
     /// Removes the connection from its place. Packets of it that are still in flight will be ignored.
     pub(super) fn remove(&mut self, at: u32) -> Option<Connection> {
-        let place = &mut self.places[at as usize];
-        place.generation = place.generation.wrapping_add(1);
-        place.timers = Timers::NONE;
+        let slot = &mut self.slots[at as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.timers = Timers::NONE;
         self.free.push(at);
-        place.connection.take()
+        slot.connection.take()
     }
 
-    pub(super) fn place(&mut self, at: u32) -> &mut Place {
-        &mut self.places[at as usize]
+    pub(super) fn slot(&mut self, at: u32) -> &mut ConnectionSlot {
+        &mut self.slots[at as usize]
     }
 
     /// Prefetches the memory that a packet at its destination will need.
@@ -178,8 +178,8 @@ impl Connections {
         if let Body::Datagram(_) = packet.body {
             return;
         }
-        let place = &self.places[packet.owner.place() as usize];
-        let Some(connection) = &place.connection else { return };
+        let slot = &self.slots[packet.owner.slot() as usize];
+        let Some(connection) = &slot.connection else { return };
         match packet.body {
             Body::Ack { .. } | Body::Selective(_) => connection.sender.touch(),
             _ => connection.receiver.touch(),
@@ -195,15 +195,15 @@ impl Connections {
 
     /// All open connections.
     pub(super) fn connections(&self) -> impl Iterator<Item = &Connection> {
-        self.places.iter().filter_map(|place| place.connection.as_ref())
+        self.slots.iter().filter_map(|slot| slot.connection.as_ref())
     }
 
     /// Memory of all places, in use or not.
-    pub(super) fn place_bytes(&self) -> u64 {
-        bytes_of::<Place>(self.places.len())
+    pub(super) fn slot_bytes(&self) -> u64 {
+        bytes_of::<ConnectionSlot>(self.slots.len())
     }
 
     pub(super) fn get(&self, at: u32) -> Option<&Connection> {
-        self.places[at as usize].connection.as_ref()
+        self.slots[at as usize].connection.as_ref()
     }
 }

@@ -23,6 +23,6 @@ impl Connections {
         let ends = self.connections().map(|connection| {
             connection.sender.memory_bytes() + connection.receiver.memory_bytes()
         });
-        self.place_bytes() + ends.sum::<u64>()
+        self.slot_bytes() + ends.sum::<u64>()
     }
 }

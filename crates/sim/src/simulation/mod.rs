@@ -210,7 +210,7 @@ impl Simulation {
             // events is prefetched at once; this has no other effect.
             let touch = |event: &Event| match event {
                 Event::Delivery(packet) => network.touch(connections, packet),
-                Event::Timer(_, place) => connections.touch_sender(*place),
+                Event::Timer(_, slot) => connections.touch_sender(*slot),
                 Event::Source(_) | Event::Sample => {}
             };
             let Some((now, event)) = self.events.pop_expecting(end, touch) else { break };
@@ -218,7 +218,7 @@ impl Simulation {
             self.happened += 1;
             match *event {
                 Event::Delivery(mut packet) => self.deliver(now, &mut packet),
-                Event::Timer(kind, place) => self.handle_timer(now, kind, place),
+                Event::Timer(kind, slot) => self.handle_timer(now, kind, slot),
                 Event::Source(source) => self.handle_source(now, source),
                 Event::Sample => self.take_sample(now),
             }
@@ -242,13 +242,13 @@ impl Simulation {
     fn receive(&mut self, now: Timestamp, packet: &Packet) {
         if let Body::Datagram(sent) = packet.body {
             let nanos = (now - sent.seen_at(now)).as_nanos() as u64;
-            self.sources[packet.owner.place() as usize].handle_datagram(packet.bytes, nanos);
+            self.sources[packet.owner.slot() as usize].handle_datagram(packet.bytes, nanos);
             return;
         }
-        let at = packet.owner.place();
-        let place = self.connections.place(at);
-        let Some(connection) = &mut place.connection else { return };
-        if place.generation != packet.generation {
+        let at = packet.owner.slot();
+        let slot = self.connections.slot(at);
+        let Some(connection) = &mut slot.connection else { return };
+        if slot.generation != packet.generation {
             return;
         }
         match packet.body {
@@ -288,11 +288,11 @@ impl Simulation {
     }
 
     fn handle_timer(&mut self, now: Timestamp, kind: TimerKind, at: u32) {
-        let place = self.connections.place(at);
-        if !place.timers.expire(kind, now) {
+        let slot = self.connections.slot(at);
+        if !slot.timers.expire(kind, now) {
             return;
         }
-        let Some(connection) = &mut place.connection else { return };
+        let Some(connection) = &mut slot.connection else { return };
         match kind {
             TimerKind::Retransmission => connection.sender.handle_timeout(now),
             TimerKind::Pacing => {}
@@ -306,10 +306,10 @@ impl Simulation {
 
     /// Sends the receiver's acknowledgements, and sets its timer.
     fn acknowledge(&mut self, now: Timestamp, at: u32) {
-        let place = self.connections.place(at);
-        let Some(connection) = &mut place.connection else { return };
+        let slot = self.connections.slot(at);
+        let Some(connection) = &mut slot.connection else { return };
         if let Some(deadline) = connection.receiver.deadline() {
-            place.timers.arm(&mut self.events, TimerKind::Acknowledgement, at, deadline);
+            slot.timers.arm(&mut self.events, TimerKind::Acknowledgement, at, deadline);
         } else if let Some(header) = connection.receiver.poll_transmit(now) {
             let AckHeader { cumulative, one_way_micros, echo, .. } = header;
             let body = match header.blocks {
@@ -324,15 +324,15 @@ impl Simulation {
 
     /// Sends a packet without data from the receiver.
     fn answer(&mut self, now: Timestamp, at: u32, body: Body) {
-        let place = self.connections.place(at);
-        let Some(Connection { backward, header_bytes, dscp, group, .. }) = place.connection else {
+        let slot = self.connections.slot(at);
+        let Some(Connection { backward, header_bytes, dscp, group, .. }) = slot.connection else {
             return;
         };
         let packet = Packet {
             owner: Owner::new(at, group),
             hop: backward,
             bytes: header_bytes,
-            generation: place.generation,
+            generation: slot.generation,
             // RFC 3168 §6.1.4: acknowledgements are not ECN-capable.
             class: TrafficClass::new(dscp, Ecn::NotCapable),
             body,
@@ -342,8 +342,8 @@ impl Simulation {
 
     /// Sends the sender's packets, records completed messages, and sets its timers.
     fn transmit(&mut self, now: Timestamp, at: u32) {
-        let place = self.connections.place(at);
-        let Some(connection) = &mut place.connection else { return };
+        let slot = self.connections.slot(at);
+        let Some(connection) = &mut slot.connection else { return };
         while let Some(transmit) = connection.sender.poll_transmit(now) {
             let (body, payload, ecn) = match transmit {
                 Transmit::Syn => (Body::Syn, 0, Ecn::NotCapable),
@@ -356,7 +356,7 @@ impl Simulation {
                 owner: Owner::new(at, connection.group),
                 hop: connection.forward,
                 bytes: connection.header_bytes + payload,
-                generation: place.generation,
+                generation: slot.generation,
                 class: TrafficClass::new(connection.dscp, ecn),
                 body,
             };
@@ -365,10 +365,10 @@ impl Simulation {
         let sender = &mut connection.sender;
         let deadline = sender.retransmission_deadline();
         if deadline < Timestamp::FAR_FUTURE {
-            place.timers.arm(&mut self.events, TimerKind::Retransmission, at, deadline);
+            slot.timers.arm(&mut self.events, TimerKind::Retransmission, at, deadline);
         }
         if let Some(deadline) = sender.pacing_deadline(now) {
-            place.timers.arm(&mut self.events, TimerKind::Pacing, at, deadline);
+            slot.timers.arm(&mut self.events, TimerKind::Pacing, at, deadline);
         }
         let (source, client) = (connection.source, connection.client);
         let first_transfer = self.transfers.len();
@@ -428,8 +428,8 @@ impl Simulation {
 
     /// The sending ends of a source's open connections.
     pub fn senders(&self, source: SourceId) -> impl Iterator<Item = &Sender> {
-        let places = self.sources[source.0 as usize].open().iter();
-        places.filter_map(|&at| self.connections.get(at)).map(|connection| &connection.sender)
+        let slots = self.sources[source.0 as usize].open().iter();
+        slots.filter_map(|&at| self.connections.get(at)).map(|connection| &connection.sender)
     }
 
     /// All sources, in the order in which they were added.

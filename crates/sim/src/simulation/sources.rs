@@ -237,7 +237,7 @@ impl Simulation {
             sender.limit_window(FIRST_WINDOW);
         }
         sender.open();
-        let place = self.connections.add(Connection {
+        let slot = self.connections.add(Connection {
             sender,
             receiver,
             forward,
@@ -253,15 +253,15 @@ impl Simulation {
         });
         let source = &mut self.sources[at as usize];
         source.counters.opened += 1;
-        source.open.push(place);
-        place
+        source.open.push(slot);
+        slot
     }
 
     /// Lets the application of a connection act, and sends the resulting packets.
-    fn with_sender(&mut self, now: Timestamp, place: u32, act: impl FnOnce(&mut Sender)) {
-        if let Some(connection) = &mut self.connections.place(place).connection {
+    fn with_sender(&mut self, now: Timestamp, slot: u32, act: impl FnOnce(&mut Sender)) {
+        if let Some(connection) = &mut self.connections.slot(slot).connection {
             act(&mut connection.sender);
-            self.transmit(now, place);
+            self.transmit(now, slot);
         }
     }
 
@@ -288,15 +288,15 @@ impl Simulation {
             Demand::Bytes(_) => is_first,
             Demand::Periodic { .. } => writes,
         });
-        let place = match tcp {
+        let slot = match tcp {
             Some(tcp) => self.connect(at, &tcp, way, 0),
             None => match self.sources[at as usize].open.first() {
-                Some(&place) => place,
+                Some(&slot) => slot,
                 // It ended without being stopped.
                 None => return,
             },
         };
-        self.with_sender(now, place, |sender| {
+        self.with_sender(now, slot, |sender| {
             match demand {
                 Demand::Backlogged if is_first => sender.write_without_end(now),
                 Demand::Bytes(bytes) if is_first => {
@@ -336,20 +336,20 @@ impl Simulation {
             source.counters.written += 1;
             let is_shared = *connections == traffic::Connections::PerClient;
             let known = clients.get(&client).copied().filter(|_| is_shared);
-            let place = match known {
-                Some(place) => place,
+            let slot = match known {
+                Some(slot) => slot,
                 None => {
                     let way = ways[client as usize % ways.len()];
                     let tcp = tcp.clone();
-                    let place = self.connect(at, &tcp, way, client);
+                    let slot = self.connect(at, &tcp, way, client);
                     let source = &mut self.sources[at as usize];
                     if let (Kind::Documents { clients, .. }, true) = (&mut source.kind, is_shared) {
-                        clients.insert(client, place);
+                        clients.insert(client, slot);
                     }
-                    place
+                    slot
                 }
             };
-            self.with_sender(now, place, |sender| {
+            self.with_sender(now, slot, |sender| {
                 sender.write(now, bytes);
                 if !is_shared {
                     sender.close(now);

@@ -80,9 +80,9 @@ pub(super) struct Found<'a> {
     is_envoy: bool,
 }
 
-/// The place of a name in the object.
+/// The object that a name is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum FieldParent {
     Top,
     /// Caddy's `request`.
     Request,
@@ -106,30 +106,30 @@ pub(super) enum FieldSet {
     UserAgent,
 }
 
-impl Place {
-    pub(super) fn below(self, name: &str) -> Option<Place> {
+impl FieldParent {
+    pub(super) fn below(self, name: &str) -> Option<FieldParent> {
         Some(match (self, name) {
-            (Place::Top, "request") => Place::Request,
-            (Place::Top, "resp_headers") => Place::ResponseHeaders,
-            (Place::Request, "headers") => Place::RequestHeaders,
-            (Place::Top, "httpRequest") => Place::HttpRequest,
-            (Place::Top, "source" | "client") => Place::Ecs(FieldSet::Source),
-            (Place::Top, "http") => Place::Ecs(FieldSet::Http),
-            (Place::Top, "url") => Place::Ecs(FieldSet::Url),
-            (Place::Top, "user_agent") => Place::Ecs(FieldSet::UserAgent),
-            (Place::Ecs(FieldSet::Http), "request") => Place::Ecs(FieldSet::Request),
-            (Place::Ecs(FieldSet::Http), "response") => Place::Ecs(FieldSet::Response),
-            (Place::Ecs(FieldSet::Response), "body") => Place::Ecs(FieldSet::Body),
+            (FieldParent::Top, "request") => FieldParent::Request,
+            (FieldParent::Top, "resp_headers") => FieldParent::ResponseHeaders,
+            (FieldParent::Request, "headers") => FieldParent::RequestHeaders,
+            (FieldParent::Top, "httpRequest") => FieldParent::HttpRequest,
+            (FieldParent::Top, "source" | "client") => FieldParent::Ecs(FieldSet::Source),
+            (FieldParent::Top, "http") => FieldParent::Ecs(FieldSet::Http),
+            (FieldParent::Top, "url") => FieldParent::Ecs(FieldSet::Url),
+            (FieldParent::Top, "user_agent") => FieldParent::Ecs(FieldSet::UserAgent),
+            (FieldParent::Ecs(FieldSet::Http), "request") => FieldParent::Ecs(FieldSet::Request),
+            (FieldParent::Ecs(FieldSet::Http), "response") => FieldParent::Ecs(FieldSet::Response),
+            (FieldParent::Ecs(FieldSet::Response), "body") => FieldParent::Ecs(FieldSet::Body),
             _ => return None,
         })
     }
 }
 
 impl<'a> Found<'a> {
-    pub(super) fn take(&mut self, place: Place, name: &str, value: Scalar<'a>) {
-        match place {
-            Place::Top => self.take_top(name, value),
-            Place::Request => match name {
+    pub(super) fn take(&mut self, parent: FieldParent, name: &str, value: Scalar<'a>) {
+        match parent {
+            FieldParent::Top => self.take_top(name, value),
+            FieldParent::Request => match name {
                 "client_ip" => self.client = value.text(),
                 "remote_ip" | "remote_addr" => self.client = self.client.take().or(value.text()),
                 "method" => self.method = value.text(),
@@ -137,14 +137,14 @@ impl<'a> Found<'a> {
                 "uri" => self.target = value.text(),
                 _ => {}
             },
-            Place::RequestHeaders => self.take_header(name, value),
-            Place::ResponseHeaders => {
+            FieldParent::RequestHeaders => self.take_header(name, value),
+            FieldParent::ResponseHeaders => {
                 self.private |= name.eq_ignore_ascii_case("set-cookie")
                     || name.eq_ignore_ascii_case("cache-control")
                         && value.text().is_some_and(|text| is_private(&text));
             }
-            Place::HttpRequest => self.take_google(name, value),
-            Place::Ecs(set) => self.take_ecs(set, name, value),
+            FieldParent::HttpRequest => self.take_google(name, value),
+            FieldParent::Ecs(set) => self.take_ecs(set, name, value),
         }
     }
 

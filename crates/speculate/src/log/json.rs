@@ -14,7 +14,7 @@ use core::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use super::fields::{Found, Place, Scalar, USERS};
+use super::fields::{FieldParent, Found, Scalar, USERS};
 use super::{Format, Line, LineError};
 
 /// The contents of a JSON line.
@@ -103,7 +103,7 @@ fn scalar(value: &Value) -> Option<Scalar<'static>> {
 fn find(line: &str) -> Result<Found<'_>, LineError> {
     let mut found = Found::default();
     let mut reader = serde_json::Deserializer::from_str(line);
-    let seed = Members { found: &mut found, place: Place::Top };
+    let seed = Members { found: &mut found, parent: FieldParent::Top };
     reader.deserialize_map(seed).map_err(|_| LineError::NotJson)?;
     reader.end().map_err(|_| LineError::NotJson)?;
     Ok(found)
@@ -112,7 +112,7 @@ fn find(line: &str) -> Result<Found<'_>, LineError> {
 /// Parses an object into the fields.
 struct Members<'f, 'a> {
     found: &'f mut Found<'a>,
-    place: Place,
+    parent: FieldParent,
 }
 
 impl<'a> Visitor<'a> for Members<'_, 'a> {
@@ -124,9 +124,9 @@ impl<'a> Visitor<'a> for Members<'_, 'a> {
 
     fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<(), M::Error> {
         while let Some(name) = map.next_key_seed(Text)? {
-            let value = Member { found: &mut *self.found, place: self.place, name: &name };
+            let value = Member { found: &mut *self.found, parent: self.parent, name: &name };
             if let Some(scalar) = map.next_value_seed(value)? {
-                self.found.take(self.place, &name, scalar);
+                self.found.take(self.parent, &name, scalar);
             }
         }
         Ok(())
@@ -163,7 +163,7 @@ impl<'a> Visitor<'a> for Text {
 /// Parses the value of a name: a scalar is returned, a relevant object goes into the fields.
 struct Member<'f, 'a, 'n> {
     found: &'f mut Found<'a>,
-    place: Place,
+    parent: FieldParent,
     name: &'n str,
 }
 
@@ -212,12 +212,12 @@ impl<'a> Visitor<'a> for Member<'_, 'a, '_> {
 
     /// Caddy's headers are lists: a property of any of their values counts.
     fn visit_seq<S: SeqAccess<'a>>(self, mut list: S) -> Result<Self::Value, S::Error> {
-        let Member { found, place, name } = self;
+        let Member { found, parent, name } = self;
         loop {
             // An object in a list is at none of the relevant places.
-            let member = Member { found: &mut *found, place, name: "" };
+            let member = Member { found: &mut *found, parent, name: "" };
             match list.next_element_seed(member)? {
-                Some(Some(scalar)) => found.take(place, name, scalar),
+                Some(Some(scalar)) => found.take(parent, name, scalar),
                 Some(None) => {}
                 None => break,
             }
@@ -226,13 +226,13 @@ impl<'a> Visitor<'a> for Member<'_, 'a, '_> {
     }
 
     fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-        match self.place.below(self.name) {
-            Some(place) => {
-                self.found.nested |= place == Place::Request;
-                Members { found: self.found, place }.visit_map(map)?;
+        match self.parent.below(self.name) {
+            Some(parent) => {
+                self.found.nested |= parent == FieldParent::Request;
+                Members { found: self.found, parent }.visit_map(map)?;
             }
             None => {
-                let is_user = self.place == Place::Top && USERS.contains(&self.name);
+                let is_user = self.parent == FieldParent::Top && USERS.contains(&self.name);
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
                     self.found.private |= is_user;
                 }

@@ -28,8 +28,8 @@ struct Block {
     next: u32,
 }
 
-/// A place of a block: a URL, its weight, and its classes of clients.
-type Place = (Option<UrlId>, f32, u16);
+/// An entry of a block: a URL, its weight, and its classes of clients.
+type BlockEntry = (Option<UrlId>, f32, u16);
 
 impl Block {
     const EMPTY: Block = Block {
@@ -39,12 +39,12 @@ impl Block {
         next: NONE,
     };
 
-    fn get(&self, at: usize) -> Place {
+    fn get(&self, at: usize) -> BlockEntry {
         (self.urls[at], self.weights[at], self.origins[at])
     }
 
-    fn set(&mut self, at: usize, place: Place) {
-        (self.urls[at], self.weights[at], self.origins[at]) = place;
+    fn set(&mut self, at: usize, entry: BlockEntry) {
+        (self.urls[at], self.weights[at], self.origins[at]) = entry;
     }
 
     /// Whether this many client classes made it follow.
@@ -301,7 +301,7 @@ impl Contexts {
     }
 
     /// A URL follows the context with this number.
-    fn follow_one(&mut self, number: u32, key: u64, new: Place) {
+    fn follow_one(&mut self, number: u32, key: u64, new: BlockEntry) {
         let Context { first, blocks, weight, .. } = *self.table.get_mut(number);
         let (mut block, mut last) = (first, NONE);
         while block != NONE {
@@ -341,7 +341,7 @@ impl Contexts {
     ///
     /// Entries with few clients go first. So a single client displaces at most one entry of others, with any
     /// requests.
-    fn displace(&mut self, first: u32, (url, counts, class): Place) {
+    fn displace(&mut self, first: u32, (url, counts, class): BlockEntry) {
         let mut least = ((true, f32::INFINITY), NONE, 0);
         let mut block = first;
         while let Some(here) = self.blocks.get(block as usize) {
@@ -423,22 +423,22 @@ impl Contexts {
     /// How often a context occurred, decayed and not, and its followers; none if it is not known.
     pub(super) fn followers(&self, key: u64) -> Option<(f64, u16, impl Iterator<Item = Follower>)> {
         let context = self.table.get(self.find(key)?)?;
-        let followers = self.places(context).filter_map(|(url, weight, origins)| {
+        let followers = self.block_entries(context).filter_map(|(url, weight, origins)| {
             Some(Follower { url: url?, weight, clients: origins.count_ones() })
         });
         Some((context.weight, context.times, followers))
     }
 
-    /// The places of a context's followers.
-    fn places(&self, context: &Context) -> impl Iterator<Item = Place> {
+    /// The entries of a context's followers.
+    fn block_entries(&self, context: &Context) -> impl Iterator<Item = BlockEntry> {
         let mut at = (context.first, 0);
         core::iter::from_fn(move || {
             if at.1 == PER_BLOCK {
                 at = (self.blocks[at.0 as usize].next, 0);
             }
-            let place = self.blocks.get(at.0 as usize)?.get(at.1);
+            let entry = self.blocks.get(at.0 as usize)?.get(at.1);
             at.1 += 1;
-            place.0.map(|_| place)
+            entry.0.map(|_| entry)
         })
     }
 
@@ -480,8 +480,8 @@ impl Contexts {
             to.u64(context.key)?;
             to.f64(context.weight)?;
             to.u16(context.times)?;
-            to.u16(u16::try_from(self.places(context).count()).map_err(io::Error::other)?)?;
-            for (url, weight, origins) in self.places(context) {
+            to.u16(u16::try_from(self.block_entries(context).count()).map_err(io::Error::other)?)?;
+            for (url, weight, origins) in self.block_entries(context) {
                 to.u32(url.map_or(0, UrlId::raw))?;
                 to.f32(weight)?;
                 to.u16(origins)?;
@@ -509,12 +509,12 @@ impl Contexts {
             let mut context = Context { key, weight, first: NONE, blocks: 0, times };
             for follower in 0..usize::from(from.u16()?) {
                 let url = UrlId::from_raw(from.u32()?).ok_or_else(invalid)?;
-                let place = (Some(url), from.weight()?, from.u16()?);
+                let entry = (Some(url), from.weight()?, from.u16()?);
                 if follower % PER_BLOCK == 0 {
                     all.append(&mut context).ok_or_else(invalid)?;
                 }
                 let last = all.blocks.last_mut().ok_or_else(invalid)?;
-                last.set(follower % PER_BLOCK, place);
+                last.set(follower % PER_BLOCK, entry);
                 urls.push(url.raw());
             }
             // Each may occur once, otherwise its share would be counted twice.

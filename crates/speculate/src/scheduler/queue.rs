@@ -16,20 +16,20 @@ use super::prefetch::{Id, Prefetch};
 /// All priorities decay alike, p · 2^(−t / half-life). So the order of two prefetches never changes while they wait, and
 /// it is enough to compare log₂ p + (time of arrival) / half-life.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Place {
+struct QueuePosition {
     score: f64,
     arrival: Reverse<u64>,
 }
 
-impl Eq for Place {}
+impl Eq for QueuePosition {}
 
-impl PartialOrd for Place {
+impl PartialOrd for QueuePosition {
     fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Place {
+impl Ord for QueuePosition {
     fn cmp(&self, other: &Self) -> core::cmp::Ordering {
         self.score.total_cmp(&other.score).then(self.arrival.cmp(&other.arrival))
     }
@@ -38,7 +38,7 @@ impl Ord for Place {
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     prefetch: Prefetch,
-    place: Place,
+    position: QueuePosition,
     expires: Timestamp,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Queue {
     most: usize,
     per_client: usize,
     half_life: Duration,
-    by_place: BTreeMap<Place, Id>,
+    by_position: BTreeMap<QueuePosition, Id>,
     by_expiry: BTreeMap<(Timestamp, Id), ()>,
     waiting: BTreeMap<Id, Waiting>,
     /// How many wait for each client.
@@ -63,7 +63,7 @@ impl Queue {
             most,
             per_client,
             half_life,
-            by_place: BTreeMap::new(),
+            by_position: BTreeMap::new(),
             by_expiry: BTreeMap::new(),
             waiting: BTreeMap::new(),
             clients: BTreeMap::new(),
@@ -94,24 +94,24 @@ impl Queue {
         }
         let ages = now.as_nanos() as f64 / self.half_life.as_nanos() as f64;
         let score = libm::log2(prefetch.priority) + ages;
-        let place = Place { score, arrival: Reverse(self.arrivals) };
+        let position = QueuePosition { score, arrival: Reverse(self.arrivals) };
         self.arrivals += 1;
-        self.by_place.insert(place, prefetch.id);
+        self.by_position.insert(position, prefetch.id);
         self.by_expiry.insert((expires, prefetch.id), ());
         *self.clients.entry(prefetch.client).or_default() += 1;
-        self.waiting.insert(prefetch.id, Waiting { prefetch, place, expires });
+        self.waiting.insert(prefetch.id, Waiting { prefetch, position, expires });
         if self.waiting.len() <= self.most {
             return None;
         }
-        let least = self.by_place.first_key_value().map(|(_, id)| *id)?;
+        let least = self.by_position.first_key_value().map(|(_, id)| *id)?;
         self.remove(least);
         Some(least)
     }
 
     /// Removes a prefetch, if it waits.
     pub(super) fn remove(&mut self, id: Id) -> Option<Prefetch> {
-        let Waiting { prefetch, place, expires } = self.waiting.remove(&id)?;
-        self.by_place.remove(&place);
+        let Waiting { prefetch, position, expires } = self.waiting.remove(&id)?;
+        self.by_position.remove(&position);
         self.by_expiry.remove(&(expires, id));
         if let Some(count) = self.clients.get_mut(&prefetch.client) {
             *count -= 1;
@@ -124,7 +124,7 @@ impl Queue {
 
     /// Removes the prefetch of the highest priority; also returns the time at which it would have expired.
     pub(super) fn pop(&mut self) -> Option<(Prefetch, Timestamp)> {
-        let id = self.by_place.last_key_value().map(|(_, id)| *id)?;
+        let id = self.by_position.last_key_value().map(|(_, id)| *id)?;
         let expires = self.waiting.get(&id)?.expires;
         Some((self.remove(id)?, expires))
     }

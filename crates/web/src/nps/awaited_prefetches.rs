@@ -17,7 +17,7 @@ use crate::proxy::Connection;
 
 /// Number of prefetches that are remembered. If two share a slot the later one counts, so memory is bounded;
 /// the other one stays in the background.
-const PLACES: usize = 1 << 12;
+const SLOTS: usize = 1 << 12;
 
 /// How long a prefetch that is still to come is awaited.
 const SOON: Duration = Duration::from_secs(2);
@@ -32,18 +32,18 @@ enum Prefetch {
 }
 
 /// A prefetch, and its key.
-type Place = Option<(u64, Prefetch)>;
+type Slot = Option<(u64, Prefetch)>;
 
 /// The last prefetches.
 #[derive(Debug)]
 pub(super) struct AwaitedPrefetches {
     key: RandomState,
-    places: Mutex<Box<[Place]>>,
+    slots: Mutex<Box<[Slot]>>,
 }
 
 impl Default for AwaitedPrefetches {
     fn default() -> Self {
-        AwaitedPrefetches { key: RandomState::new(), places: Mutex::new(vec![None; PLACES].into()) }
+        AwaitedPrefetches { key: RandomState::new(), slots: Mutex::new(vec![None; SLOTS].into()) }
     }
 }
 
@@ -56,10 +56,10 @@ impl AwaitedPrefetches {
         connection: &Arc<Connection>,
         now: Timestamp,
     ) {
-        let (key, place) = self.place(client, target);
+        let (key, slot) = self.slot(client, target);
         let began = Prefetch::Began(Arc::downgrade(connection));
         if let Some((before, Prefetch::Wanted(since))) =
-            lock(&self.places)[place].replace((key, began))
+            lock(&self.slots)[slot].replace((key, began))
             && before == key
             && now.saturating_since(since) < SOON
         {
@@ -70,8 +70,8 @@ impl AwaitedPrefetches {
     /// Takes the connection of that prefetch out of the background, if it is still in use; otherwise as soon
     /// as the prefetch arrives.
     pub(super) fn is_wanted(&self, client: Client, target: &str, now: Timestamp) {
-        let (key, place) = self.place(client, target);
-        let known = lock(&self.places)[place].replace((key, Prefetch::Wanted(now)));
+        let (key, slot) = self.slot(client, target);
+        let known = lock(&self.slots)[slot].replace((key, Prefetch::Wanted(now)));
         if let Some((before, Prefetch::Began(connection))) = known
             && before == key
             && let Some(connection) = connection.upgrade()
@@ -80,9 +80,9 @@ impl AwaitedPrefetches {
         }
     }
 
-    fn place(&self, client: Client, target: &str) -> (u64, usize) {
+    fn slot(&self, client: Client, target: &str) -> (u64, usize) {
         let key = self.key.hash_one((client, target));
-        (key, key as usize % PLACES)
+        (key, key as usize % SLOTS)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::policy::Client;
 /// How long it rests.
 const BACKOFF: Duration = Duration::from_secs(60);
 /// Number of clients that are distinguished. If two share a slot, the later one counts.
-const PLACES: usize = 1 << 12;
+const SLOTS: usize = 1 << 12;
 
 /// Clients, and until when each waits.
 #[derive(Debug)]
@@ -22,19 +22,19 @@ pub(super) struct Backoff(Mutex<Box<[(Client, Timestamp)]>>);
 
 impl Default for Backoff {
     fn default() -> Self {
-        Backoff(Mutex::new(vec![(Client(0), Timestamp::ZERO); PLACES].into()))
+        Backoff(Mutex::new(vec![(Client(0), Timestamp::ZERO); SLOTS].into()))
     }
 }
 
 impl Backoff {
     /// From now on.
     pub(super) fn begin(&self, client: Client, now: Timestamp) {
-        lock(&self.0)[client.0 as usize % PLACES] = (client, now + BACKOFF);
+        lock(&self.0)[client.0 as usize % SLOTS] = (client, now + BACKOFF);
     }
 
     /// How long a client still waits, if it does.
     pub(super) fn left(&self, client: Client, now: Timestamp) -> Option<Duration> {
-        let (of, until) = lock(&self.0)[client.0 as usize % PLACES];
+        let (of, until) = lock(&self.0)[client.0 as usize % SLOTS];
         let left = until.saturating_since(now);
         (of == client && !left.is_zero()).then_some(left)
     }
@@ -52,7 +52,7 @@ mod tests {
         backoff.begin(Client(1), at(10));
         assert_eq!(backoff.left(Client(1), at(30)), Some(Duration::from_secs(40)));
         assert_eq!(backoff.left(Client(2), at(30)), None);
-        assert_eq!(backoff.left(Client(1 + PLACES as u64), at(30)), None);
+        assert_eq!(backoff.left(Client(1 + SLOTS as u64), at(30)), None);
         assert_eq!(backoff.left(Client(1), at(70)), None);
     }
 }

@@ -22,7 +22,7 @@ use crate::script_insertion;
 
 /// Number of pages of clients that are remembered. If two share a slot the later one counts, so memory is
 /// bounded.
-const PLACES: usize = 1 << 14;
+const SLOTS: usize = 1 << 14;
 /// A tab may be hidden before its script has asked, so that the report comes first. A question that comes
 /// this long after it belongs to another navigation.
 const SAME: Duration = Duration::from_secs(300);
@@ -45,13 +45,13 @@ struct PageMessages {
 #[derive(Debug)]
 pub(super) struct CachedPages {
     key: RandomState,
-    places: Mutex<Box<[PageMessages]>>,
+    slots: Mutex<Box<[PageMessages]>>,
 }
 
 impl Default for CachedPages {
     fn default() -> Self {
-        let places = vec![PageMessages::default(); PLACES].into();
-        CachedPages { key: RandomState::new(), places: Mutex::new(places) }
+        let slots = vec![PageMessages::default(); SLOTS].into();
+        CachedPages { key: RandomState::new(), slots: Mutex::new(slots) }
     }
 }
 
@@ -170,8 +170,8 @@ impl CachedPages {
         say: impl FnOnce(&mut PageMessages) -> T,
     ) -> T {
         let key = self.key.hash_one((sender, page));
-        let mut places = lock(&self.places);
-        let said = &mut places[key as usize % PLACES];
+        let mut slots = lock(&self.slots);
+        let said = &mut slots[key as usize % SLOTS];
         if said.key != key {
             *said = PageMessages { key, ..PageMessages::default() };
         }

@@ -8,7 +8,7 @@ use crate::policy::Client;
 use crate::protocol::Hint;
 
 /// Number of hints that are remembered. If two share a slot the later one counts, so memory is bounded.
-const PLACES: usize = 1 << 13;
+const SLOTS: usize = 1 << 13;
 /// A URL that is not known to be on a list, such as on an older list.
 const UNKNOWN: f64 = 0.1;
 /// A link under the pointer, which is mostly clicked within a second.
@@ -18,33 +18,30 @@ const POINTED: f64 = 4.0;
 #[derive(Debug)]
 pub(super) struct HintPriorities {
     key: RandomState,
-    places: Mutex<Box<[(u64, f32)]>>,
+    slots: Mutex<Box<[(u64, f32)]>>,
 }
 
 impl Default for HintPriorities {
     fn default() -> Self {
-        HintPriorities {
-            key: RandomState::new(),
-            places: Mutex::new(vec![(0, 0.0); PLACES].into()),
-        }
+        HintPriorities { key: RandomState::new(), slots: Mutex::new(vec![(0, 0.0); SLOTS].into()) }
     }
 }
 
 impl HintPriorities {
     /// A client has a list, the best first.
     pub(super) fn listed(&self, client: Client, hints: &[Hint]) {
-        let mut places = lock(&self.places);
+        let mut slots = lock(&self.slots);
         for (rank, hint) in hints.iter().enumerate() {
             let worth = if hint.pointed { POINTED } else { 1.0 / (rank + 1) as f64 };
             let key = self.key.hash_one((client, hint.url.as_str()));
-            places[key as usize % PLACES] = (key, worth as f32);
+            slots[key as usize % SLOTS] = (key, worth as f32);
         }
     }
 
     /// The worth of a page that a client prefetches.
     pub(super) fn of(&self, client: Client, url: &str) -> f64 {
         let key = self.key.hash_one((client, url));
-        let (of, worth) = lock(&self.places)[key as usize % PLACES];
+        let (of, worth) = lock(&self.slots)[key as usize % SLOTS];
         if of == key { worth.into() } else { UNKNOWN }
     }
 }

@@ -47,7 +47,7 @@ struct Worker {
     ranking: Ranking,
     /// Predictions of shadow mode.
     shadow: Box<[Option<ShadowHints>]>,
-    places: RandomState,
+    slot_key: RandomState,
 }
 
 /// Makes the model, and answers until the end.
@@ -66,7 +66,7 @@ pub(super) fn run(start: LearnerStart, shared: &Arc<Shared>) {
         changes: 1,
         ranking: Ranking::default(),
         shadow: Box::default(),
-        places: RandomState::new(),
+        slot_key: RandomState::new(),
     };
     worker.run(shared);
 }
@@ -169,8 +169,8 @@ impl Worker {
         let counts = &shared.counts;
         counts.shadow_pages.one();
         counts.shadow_hints.add(list.len() as u64);
-        let place = self.places.hash_one(visit.client) as usize % SHADOWED;
-        let before = self.shadow[place].replace((visit.client, list));
+        let slot = self.slot_key.hash_one(visit.client) as usize % SHADOWED;
+        let before = self.shadow[slot].replace((visit.client, list));
         if before
             .is_some_and(|(requester, list)| requester == visit.client && list.contains(&visit.url))
         {

@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use super::lock::lock;
 
 /// Number of URLs that are remembered; of two in one slot the later one.
-const PLACES: usize = 1 << 14;
+const SLOTS: usize = 1 << 14;
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Slot {
     key: u64,
     bytes: u64,
 }
@@ -18,13 +18,13 @@ struct Place {
 #[derive(Debug)]
 pub(super) struct Lengths {
     key: RandomState,
-    places: Mutex<Box<[Place]>>,
+    slots: Mutex<Box<[Slot]>>,
 }
 
 impl Default for Lengths {
     fn default() -> Self {
-        let places = vec![Place { key: 0, bytes: 0 }; PLACES].into();
-        Lengths { key: RandomState::new(), places: Mutex::new(places) }
+        let slots = vec![Slot { key: 0, bytes: 0 }; SLOTS].into();
+        Lengths { key: RandomState::new(), slots: Mutex::new(slots) }
     }
 }
 
@@ -32,14 +32,14 @@ impl Lengths {
     /// Notes the length of a complete body.
     pub(super) fn note(&self, path: &str, bytes: u64) {
         let key = self.key.hash_one(path);
-        lock(&self.places)[key as usize % PLACES] = Place { key, bytes };
+        lock(&self.slots)[key as usize % SLOTS] = Slot { key, bytes };
     }
 
     /// The length; `None` if it is unknown.
     pub(super) fn of(&self, path: &str) -> Option<u64> {
         let key = self.key.hash_one(path);
-        let place = lock(&self.places)[key as usize % PLACES];
-        (place.key == key && place.bytes > 0).then_some(place.bytes)
+        let slot = lock(&self.slots)[key as usize % SLOTS];
+        (slot.key == key && slot.bytes > 0).then_some(slot.bytes)
     }
 }
 
@@ -57,6 +57,6 @@ mod tests {
         for number in 0..1 << 17 {
             lengths.note(&format!("/{number}"), 1);
         }
-        assert_eq!(lengths.places.lock().unwrap().len(), PLACES);
+        assert_eq!(lengths.slots.lock().unwrap().len(), SLOTS);
     }
 }

@@ -14,10 +14,10 @@ const EACH: Duration = Duration::from_millis(200);
 /// The number of distinguished clients. Of two with the same slot the later one starts over, so that memory
 /// is bounded and no client is delayed by another. A client with thousands of addresses gains by that, and
 /// still gets no more than the budget.
-const PLACES: usize = 1 << 14;
+const SLOTS: usize = 1 << 14;
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Slot {
     client: Client,
     /// Until when its requests are paid.
     paid: Timestamp,
@@ -25,28 +25,28 @@ struct Place {
 
 /// The rates of all clients.
 #[derive(Debug)]
-pub(super) struct Rates(Mutex<Box<[Place]>>);
+pub(super) struct Rates(Mutex<Box<[Slot]>>);
 
 impl Default for Rates {
     fn default() -> Self {
-        let nobody = Place { client: Client(0), paid: Timestamp::ZERO };
-        Rates(Mutex::new(vec![nobody; PLACES].into()))
+        let nobody = Slot { client: Client(0), paid: Timestamp::ZERO };
+        Rates(Mutex::new(vec![nobody; SLOTS].into()))
     }
 }
 
 impl Rates {
     /// Whether `client` may send a request now.
     pub(super) fn admit(&self, client: Client, now: Timestamp) -> bool {
-        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = &mut places[client.0 as usize % PLACES];
-        if place.client != client {
-            *place = Place { client, paid: now };
+        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = &mut slots[client.0 as usize % SLOTS];
+        if slot.client != client {
+            *slot = Slot { client, paid: now };
         }
-        let paid = place.paid.max(now);
+        let paid = slot.paid.max(now);
         if paid.saturating_since(now) > EACH * (BURST - 1) {
             return false;
         }
-        place.paid = paid + EACH;
+        slot.paid = paid + EACH;
         true
     }
 }
@@ -72,6 +72,6 @@ mod tests {
         for client in 0..1 << 18 {
             assert!(rates.admit(Client(client), Timestamp::ZERO));
         }
-        assert_eq!(rates.0.lock().unwrap().len(), PLACES);
+        assert_eq!(rates.0.lock().unwrap().len(), SLOTS);
     }
 }

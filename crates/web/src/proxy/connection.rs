@@ -16,7 +16,7 @@ use super::thread_counters::Opened;
 
 /// Whether a connection's bytes yield to all other traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Place {
+pub(crate) enum TrafficClass {
     /// It competes like any other.
     Demand,
     /// TCP Nice: it takes the capacity that others leave.
@@ -177,7 +177,7 @@ impl Connection {
 
     /// The same, permanently in the background, except for the TLS handshake.
     pub(crate) fn always_in_background(self) -> Self {
-        self.put(Place::Background);
+        self.request_class(TrafficClass::Background);
         Connection { always_background: true, ..self }
     }
 
@@ -206,12 +206,12 @@ impl Connection {
     /// background also takes effect at once for bytes that were written before.
     ///
     /// The proxy does so for each request itself, before a [`Site`](super::Site) sees it:
-    /// [`Place::Background`] with `X-Lull`, unless a request without it is in progress beside it, otherwise
-    /// [`Place::Demand`]. A connection that [is always in the background](Self::is_always_background) stays
+    /// [`TrafficClass::Background`] with `X-Lull`, unless a request without it is in progress beside it, otherwise
+    /// [`TrafficClass::Demand`]. A connection that [is always in the background](Self::is_always_background) stays
     /// there.
-    fn put(&self, place: Place) {
-        let wanted = match place {
-            Place::Demand if !self.always_background => DEMAND,
+    fn request_class(&self, class: TrafficClass) {
+        let wanted = match class {
+            TrafficClass::Demand if !self.always_background => DEMAND,
             _ => BACKGROUND_BY_KERNEL,
         };
         // Nearly always the value is the same already, and a load is cheaper than a store.
@@ -233,7 +233,7 @@ impl Connection {
             turns.end();
         }
         drop(turns);
-        self.put(Place::Demand);
+        self.request_class(TrafficClass::Demand);
         self.hurried.notify_waiters();
     }
 
@@ -250,12 +250,12 @@ impl Connection {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `owner` woken when another place is requested: only the task with the socket may use it.
+    /// Has `owner` woken when another class is requested: only the task with the socket may use it.
     pub(crate) fn set_owner(&self, owner: &Waker) {
-        let mut place = self.lock_owner();
-        match &mut *place {
+        let mut waker = self.lock_owner();
+        match &mut *waker {
             Some(before) => before.clone_from(owner),
-            None => *place = Some(owner.clone()),
+            None => *waker = Some(owner.clone()),
         }
     }
 
@@ -263,11 +263,11 @@ impl Connection {
         self.owner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last requested place.
-    pub(crate) fn wanted(&self) -> Place {
+    /// The last requested class.
+    pub(crate) fn wanted(&self) -> TrafficClass {
         match self.wanted.load(Ordering::Relaxed) {
-            DEMAND => Place::Demand,
-            _ => Place::Background,
+            DEMAND => TrafficClass::Demand,
+            _ => TrafficClass::Background,
         }
     }
 
@@ -385,7 +385,7 @@ impl Turn {
             turns.ahead += 1;
         } else {
             turns.demand += 1;
-            connection.put(Place::Demand);
+            connection.request_class(TrafficClass::Demand);
         }
         drop(turns);
         let turn = Turn { connection: Arc::clone(connection), is_ahead };
@@ -402,7 +402,7 @@ impl Turn {
         let turns = self.connection.turns();
         let has_left = turns.ended.is_none_or(|ended| ended.elapsed() >= TAIL);
         if turns.demand == 0 && !turns.is_awaited && has_left {
-            self.connection.put(Place::Background);
+            self.connection.request_class(TrafficClass::Background);
         }
     }
 }
@@ -439,7 +439,7 @@ impl Connection {
 
     /// Whether it should yield.
     pub(crate) fn yields(&self) -> bool {
-        self.wanted() == Place::Background
+        self.wanted() == TrafficClass::Background
     }
 }
 
@@ -468,11 +468,11 @@ mod tests {
         }
         let woken = Arc::new(Woken(AtomicU32::new(0)));
         let connection = connection();
-        connection.put(Place::Background);
+        connection.request_class(TrafficClass::Background);
         connection.set_owner(&Arc::clone(&woken).into());
-        connection.put(Place::Background);
+        connection.request_class(TrafficClass::Background);
         assert_eq!(woken.0.load(Ordering::Relaxed), 0);
-        connection.put(Place::Demand);
+        connection.request_class(TrafficClass::Demand);
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     }
 
@@ -480,35 +480,35 @@ mod tests {
     fn connection_yields_while_it_carries_prefetches_only() {
         let connection = connection();
         let turn = |is_ahead| Turn::new(&connection, is_ahead, false);
-        let is = |place| assert_eq!(connection.wanted(), place);
+        let is = |class| assert_eq!(connection.wanted(), class);
         let (page, one) = (turn(false), turn(true));
-        is(Place::Demand);
+        is(TrafficClass::Demand);
         drop(page);
         one.goes_on();
-        is(Place::Background);
+        is(TrafficClass::Background);
         let page = turn(false);
-        is(Place::Demand);
+        is(TrafficClass::Demand);
         drop(one);
         drop(page);
-        is(Place::Demand);
+        is(TrafficClass::Demand);
 
         let (one, other) = (turn(true), turn(true));
-        is(Place::Background);
+        is(TrafficClass::Background);
         connection.hurry();
-        is(Place::Demand);
+        is(TrafficClass::Demand);
         // Another tab's.
         let third = turn(true);
         drop(turn(false));
-        is(Place::Demand);
+        is(TrafficClass::Demand);
         drop((one, other, third));
         let later = turn(true);
-        is(Place::Background);
+        is(TrafficClass::Background);
         drop(later);
         // Bytes in the buffers are awaited as well; the next prefetch is not.
         connection.hurry();
-        is(Place::Demand);
+        is(TrafficClass::Demand);
         drop(turn(true));
-        is(Place::Background);
+        is(TrafficClass::Background);
     }
 
     #[test]
@@ -518,28 +518,28 @@ mod tests {
             let turn = Turn::new(&connection, is_ahead, true);
             (connection, turn)
         };
-        let stays = |connection: &Arc<Connection>, expected: Place| {
+        let stays = |connection: &Arc<Connection>, expected: TrafficClass| {
             drop(Turn::new(connection, true, true));
             assert_eq!(connection.wanted(), expected);
         };
         let (connection, page) = begin(false);
         drop(page);
-        stays(&connection, Place::Demand);
+        stays(&connection, TrafficClass::Demand);
 
         let (connection, awaited) = begin(true);
         connection.hurry();
         drop(awaited);
-        stays(&connection, Place::Demand);
+        stays(&connection, TrafficClass::Demand);
 
         let (connection, awaited) = begin(true);
         drop(awaited);
         connection.hurry();
-        stays(&connection, Place::Demand);
+        stays(&connection, TrafficClass::Demand);
 
         // A prefetch that is not awaited leaves no trace.
         let (connection, ahead) = begin(true);
         drop(ahead);
-        stays(&connection, Place::Background);
+        stays(&connection, TrafficClass::Background);
     }
 
     #[test]

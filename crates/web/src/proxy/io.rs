@@ -1,4 +1,4 @@
-//! The bytes of both sides: counted, and on the client's side sent in the requested place.
+//! The bytes of both sides: counted, and on the client's side sent in the requested class.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Sleep, sleep};
 use tokio_rustls::{client, server};
 
-use super::connection::{Connection, Place};
+use super::connection::{Connection, TrafficClass};
 use super::event::{Event, Listener};
 use super::target_escape::TargetEscape;
 
@@ -50,7 +50,7 @@ pub(crate) struct ClientIo {
     stream: ClientStream,
     connection: Arc<Connection>,
     switch: Arc<Switch>,
-    place: Place,
+    class: TrafficClass,
     guard: Option<Guard>,
     /// Whether the client was informed that nothing more comes.
     is_shut: bool,
@@ -85,7 +85,7 @@ impl ClientIo {
             stream,
             connection,
             switch,
-            place: Place::Demand,
+            class: TrafficClass::Demand,
             guard: None,
             is_shut: false,
             is_h2,
@@ -105,7 +105,7 @@ impl ClientIo {
     /// Moves to the requested class, and makes the requested checks. Called by each poll, because only the
     /// owner of the socket may touch it.
     fn follow(&mut self, cx: &Context<'_>) {
-        if [self.place, self.connection.wanted()].contains(&Place::Background) {
+        if [self.class, self.connection.wanted()].contains(&TrafficClass::Background) {
             // Before the check that counts: a later request for another class finds a waker.
             self.connection.set_owner(cx.waker());
         }
@@ -115,20 +115,20 @@ impl ClientIo {
             self.connection.set_acked(info.acked_bytes);
         }
         let wanted = self.connection.wanted();
-        if wanted == self.place {
+        if wanted == self.class {
             return;
         }
-        self.place = wanted;
+        self.class = wanted;
         let result = match (wanted, self.guard.take()) {
-            (Place::Background, _) => self.switch.options.guard(self.tcp()).map(Some),
-            (Place::Demand, Some(guard)) => guard.into_foreground(self.tcp()).map(|()| None),
-            (Place::Demand, None) => Ok(None),
+            (TrafficClass::Background, _) => self.switch.options.guard(self.tcp()).map(Some),
+            (TrafficClass::Demand, Some(guard)) => guard.into_foreground(self.tcp()).map(|()| None),
+            (TrafficClass::Demand, None) => Ok(None),
         };
         match result {
             Ok(guard) => {
                 self.connection.set_carrier(guard.as_ref().map(Guard::carrier));
                 self.guard = guard;
-                if wanted == Place::Demand {
+                if wanted == TrafficClass::Demand {
                     // The option is set already. Setting it again sends at once the bytes that the kernel was
                     // still holding back for pacing.
                     let _ = self.tcp().set_nodelay(true);

@@ -14,7 +14,7 @@ use super::error::Failure;
 use super::headers;
 use super::reply::Account;
 use super::request_body::RequestBody;
-use super::scheduler::{Place, PrefetchPriority, UpstreamScheduler};
+use super::scheduler::{PrefetchPriority, UpstreamPermit, UpstreamScheduler};
 use super::spool;
 use super::traffic_thread::TrafficThread;
 use super::upstream::{self, Answer, UpstreamBody};
@@ -44,12 +44,12 @@ impl Sending<'_> {
         let path = next.as_ref().map_or_else(String::new, |one| one.uri().path().to_owned());
         while let Some(request) = next.take() {
             next = upstream::copy(&request);
-            let place = tokio::select! {
+            let upstream_permit = tokio::select! {
                 biased;
                 () = self.connection.is_hurried() => self.scheduler.demand(&path),
-                place = self.scheduler.prefetch(self.priority, begun.elapsed()) => place?,
+                upstream_permit = self.scheduler.prefetch(self.priority, begun.elapsed()) => upstream_permit?,
             };
-            match self.attempt(request, &path, place, account).await {
+            match self.attempt(request, &path, upstream_permit, account).await {
                 Err(Failure::NotNow) => {}
                 result => return result,
             }
@@ -62,7 +62,7 @@ impl Sending<'_> {
         &self,
         request: Request<RequestBody>,
         path: &str,
-        mut place: Place,
+        mut upstream_permit: UpstreamPermit,
         account: &mut Account,
     ) -> Result<(response::Parts, Body), Failure> {
         let Ok(permit) = Arc::clone(&self.thread.upstream_room).try_acquire_owned() else {
@@ -73,9 +73,9 @@ impl Sending<'_> {
         let answer = loop {
             tokio::select! {
                 biased;
-                () = place.aborted() => return Err(Failure::NotNow),
-                () = self.connection.is_hurried(), if place.is_prefetch() => {
-                    place = self.scheduler.demand(path);
+                () = upstream_permit.aborted() => return Err(Failure::NotNow),
+                () = self.connection.is_hurried(), if upstream_permit.is_prefetch() => {
+                    upstream_permit = self.scheduler.demand(path);
                 }
                 answer = &mut answer => break answer,
             }
@@ -83,7 +83,7 @@ impl Sending<'_> {
         let Answer { response, carrier, service, sent } = match answer {
             Ok(answer) => answer,
             Err(failure) => {
-                place.fail();
+                upstream_permit.fail();
                 return Err(failure);
             }
         };
@@ -94,7 +94,7 @@ impl Sending<'_> {
             response.status(),
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
         );
-        place.head(if is_refused { End::Failed } else { End::Served });
+        upstream_permit.head(if is_refused { End::Failed } else { End::Served });
         account.note_first_byte(Some(sent));
         let (mut head, incoming) = response.into_parts();
         headers::to_client(&mut head, false).map_err(|_| Failure::Garbage)?;
@@ -103,7 +103,7 @@ impl Sending<'_> {
             (carrier, service),
             self.connection,
             permit,
-            Some(Box::new(place)),
+            Some(Box::new(upstream_permit)),
         );
         Ok((head, spool::held(body, &self.thread.spools).await?))
     }

@@ -142,14 +142,20 @@ impl UpstreamScheduler {
     }
 
     /// A request of demand for `path` goes to the upstream.
-    pub(crate) fn demand(self: &Arc<Self>, path: &str) -> Place {
+    pub(crate) fn demand(self: &Arc<Self>, path: &str) -> UpstreamPermit {
         let class = BuildHasherDefault::<DefaultHasher>::default().hash_one(path) as u8;
         let id = self.with(|state, now| {
             state.next_id += 1;
             state.scheduler.handle_demand(now, state.next_id, class);
             state.next_id
         });
-        Place { scheduler: Arc::clone(self), id, slot: None, end: End::Served, is_over: false }
+        UpstreamPermit {
+            scheduler: Arc::clone(self),
+            id,
+            slot: None,
+            end: End::Served,
+            is_over: false,
+        }
     }
 
     /// A prefetch waits until it may go to the upstream. It has `waited` before, if it was aborted.
@@ -160,7 +166,7 @@ impl UpstreamScheduler {
         self: &Arc<Self>,
         priority: PrefetchPriority,
         waited: Duration,
-    ) -> Result<Place, Failure> {
+    ) -> Result<UpstreamPermit, Failure> {
         let slot = Arc::new(Slot::default());
         let id = self.with(|state, now| {
             state.next_id += 1;
@@ -170,9 +176,15 @@ impl UpstreamScheduler {
             state.scheduler.handle_prefetch(now, Prefetch { id, client, priority }, waited);
             id
         });
-        let slot_of_place = Some(Arc::clone(&slot));
+        let slot_of_permit = Some(Arc::clone(&slot));
         let scheduler = Arc::clone(self);
-        let place = Place { scheduler, id, slot: slot_of_place, end: End::Served, is_over: false };
+        let upstream_permit = UpstreamPermit {
+            scheduler,
+            id,
+            slot: slot_of_permit,
+            end: End::Served,
+            is_over: false,
+        };
         let phase = poll_fn(|cx| {
             slot.waker.register(cx.waker());
             match slot.phase.load(Ordering::Acquire) {
@@ -181,7 +193,7 @@ impl UpstreamScheduler {
             }
         })
         .await;
-        if phase == REFUSED { Err(Failure::NotNow) } else { Ok(place) }
+        if phase == REFUSED { Err(Failure::NotNow) } else { Ok(upstream_permit) }
     }
 
     /// Calls the scheduler, and carries out its actions.
@@ -218,9 +230,9 @@ impl UpstreamScheduler {
     }
 }
 
-/// A request's place at the upstream, until it is dropped: then it has ended.
+/// A request's permit at the upstream, until it is dropped: then it has ended.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct UpstreamPermit {
     scheduler: Arc<UpstreamScheduler>,
     id: Id,
     /// The slot of a prefetch.
@@ -230,7 +242,7 @@ pub(crate) struct Place {
     is_over: bool,
 }
 
-impl Place {
+impl UpstreamPermit {
     /// The head of the response has arrived. `end` is how the exchange counts at its end: failures do not
     /// show how fast the server is.
     pub(crate) fn head(&mut self, end: End) {
@@ -268,7 +280,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for UpstreamPermit {
     fn drop(&mut self) {
         let end = if self.is_over { self.end } else { End::Cancelled };
         self.scheduler.with(|state, now| {

@@ -272,7 +272,7 @@ impl Forwarder<'_> {
     ) -> Result<Response<Body>, Failure> {
         let Forwarder { thread, connection, upstream, .. } = self;
         let scheduler = upstream.group.scheduler.as_ref();
-        let mut place = scheduler.map(|scheduler| scheduler.demand(request.uri().path()));
+        let mut upstream_permit = scheduler.map(|scheduler| scheduler.demand(request.uri().path()));
         if let Some(upload) = upload.as_ref().filter(|upload| !upload.is_open()) {
             let upload = Arc::clone(upload);
             hyper::ext::on_informational(&mut request, move |response| {
@@ -287,9 +287,9 @@ impl Forwarder<'_> {
         // More of an upload may have arrived later.
         account.note_first_byte(upload.is_none().then_some(sent));
         let is_upgrade = upstream::is_upgrade(&response);
-        if let Some(place) = &mut place {
+        if let Some(upstream_permit) = &mut upstream_permit {
             let says_nothing = upload.is_some() || response.status().is_server_error();
-            place.head(if says_nothing { End::Cancelled } else { End::Served });
+            upstream_permit.head(if says_nothing { End::Cancelled } else { End::Served });
         }
         let (mut head, incoming) = response.into_parts();
         headers::to_client(&mut head, upgrade.is_some()).map_err(|_| Failure::Garbage)?;
@@ -310,8 +310,9 @@ impl Forwarder<'_> {
             }
             return Ok(Response::from_parts(head, Body::empty()));
         }
-        let place = place.map(Box::new);
-        let body = UpstreamBody::new(incoming, (carrier, service), connection, permit, place);
+        let upstream_permit = upstream_permit.map(Box::new);
+        let body =
+            UpstreamBody::new(incoming, (carrier, service), connection, permit, upstream_permit);
         let Some(exchange) = &mut account.exchange else {
             return Ok(Response::from_parts(head, Body::upstream(body)));
         };

@@ -18,7 +18,7 @@ use super::link::{Link, failure_of, goes_on};
 use super::multiplexed::StreamSlot;
 use super::pool::Connector;
 use super::request_body::{RequestBody, Upload};
-use super::scheduler::Place;
+use super::scheduler::UpstreamPermit;
 use super::upstream_access::{InService, UpstreamAccess};
 use super::upstream_group::Tried;
 use crate::authentication;
@@ -213,9 +213,9 @@ pub(crate) struct UpstreamBody {
     waiting: Option<Counted>,
     /// Until the answer has arrived and the request was sent, independently of the client.
     permit: Option<OwnedSemaphorePermit>,
-    /// Its place in the schedule of the upstream, if there is one. Boxed: bodies are stored in other types by
+    /// Its permit in the schedule of the upstream, if there is one. Boxed: bodies are stored in other types by
     /// value.
-    place: Option<Box<Place>>,
+    upstream_permit: Option<Box<UpstreamPermit>>,
 }
 
 impl UpstreamBody {
@@ -224,7 +224,7 @@ impl UpstreamBody {
         (carrier, service): (Carrier, InService),
         connection: &Arc<Connection>,
         permit: OwnedSemaphorePermit,
-        place: Option<Box<Place>>,
+        upstream_permit: Option<Box<UpstreamPermit>>,
     ) -> Self {
         let mut body = UpstreamBody {
             incoming,
@@ -233,7 +233,7 @@ impl UpstreamBody {
             connection: Arc::clone(connection),
             waiting: None,
             permit: Some(permit),
-            place,
+            upstream_permit,
         };
         if body.incoming.is_end_stream() {
             body.settle();
@@ -244,8 +244,8 @@ impl UpstreamBody {
     /// The response has arrived: keeps the connection if it can be reused.
     fn settle(&mut self) {
         let Some(carrier) = self.carrier.take() else { return };
-        if let Some(place) = self.place.take() {
-            place.finish();
+        if let Some(upstream_permit) = self.upstream_permit.take() {
+            upstream_permit.finish();
         }
         // The rest of a request over HTTP/2 needs nothing from here.
         let Carrier::Link(mut link) = carrier else {
@@ -333,9 +333,13 @@ impl HttpBody for UpstreamBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
-        if self.place.as_ref().is_some_and(|place| place.is_aborted(cx)) {
+        if self
+            .upstream_permit
+            .as_ref()
+            .is_some_and(|upstream_permit| upstream_permit.is_aborted(cx))
+        {
             // The upstream sees that its connection is closed, or its stream.
-            (self.carrier, self.place, self.permit) = (None, None, None);
+            (self.carrier, self.upstream_permit, self.permit) = (None, None, None);
             return Poll::Ready(Some(Err(Failure::NotNow)));
         }
         match self.poll_incoming(cx) {

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::core::{AffectedChannel, Link, wake};
-use super::unidentified::{Place, SlotsExhausted, UnidentifiedConnections};
+use super::unidentified::{ConnectionSlot, SlotsExhausted, UnidentifiedConnections};
 use super::{OriginEvent, Shared, bodies, lock};
 use crate::daemon::LinkError;
 use crate::daemon::clock::{certificate_time, until};
@@ -44,14 +44,14 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
             accepted = listener.accept() => match accepted {
                 Ok((tcp, from)) => {
                     let now = shared.clock.read().local;
-                    let (place, notice, crowd) = unidentified.admit(from.ip(), now);
+                    let (slot, notice, crowd) = unidentified.admit(from.ip(), now);
                     if let Some(SlotsExhausted { from, closed }) = crowd {
                         (shared.tell)(OriginEvent::Crowded { from, closed });
                     }
                     let shared = Arc::clone(&shared);
                     tasks.spawn(async move {
                         let served = tokio::select! {
-                            served = serve(&shared, tcp, from, place) => served,
+                            served = serve(&shared, tcp, from, slot) => served,
                             () = notice.given() => Ok(()),
                             () = shared.stopped() => Ok(()),
                         };
@@ -76,7 +76,7 @@ async fn serve(
     shared: &Arc<Shared>,
     tcp: TcpStream,
     from: SocketAddr,
-    place: Place,
+    slot: ConnectionSlot,
 ) -> Result<(), LinkError> {
     prepare(&tcp)?;
     let (renewed, config) = {
@@ -96,7 +96,7 @@ async fn serve(
         Ok(peer) => peer,
         Err(why) => return reject_peer(stream, why).await,
     };
-    let visitor = IdentifiedPeer::new(shared, peer, shown, place)?;
+    let visitor = IdentifiedPeer::new(shared, peer, shown, slot)?;
     let channel = soon(answer(&mut stream)).await?;
     match (peer, channel) {
         (_, Channel::Enrolment) => enrol(visitor, stream).await,
@@ -142,7 +142,7 @@ struct IdentifiedPeer<'a> {
     shared: &'a Arc<Shared>,
     peer: Peer,
     shown: Option<Vec<CertificateDer<'static>>>,
-    _place: Place,
+    _slot: ConnectionSlot,
 }
 
 impl<'a> IdentifiedPeer<'a> {
@@ -151,7 +151,7 @@ impl<'a> IdentifiedPeer<'a> {
         shared: &'a Arc<Shared>,
         peer: Peer,
         shown: Option<Vec<CertificateDer<'static>>>,
-        place: Place,
+        slot: ConnectionSlot,
     ) -> Result<Self, LinkError> {
         if let Peer::Replica(replica) = peer {
             let mut core = lock(&shared.core);
@@ -161,7 +161,7 @@ impl<'a> IdentifiedPeer<'a> {
             }
             *arriving += 1;
         }
-        Ok(IdentifiedPeer { shared, peer, shown, _place: place })
+        Ok(IdentifiedPeer { shared, peer, shown, _slot: slot })
     }
 
     /// Checks whether it was revoked or replaced since it connected.

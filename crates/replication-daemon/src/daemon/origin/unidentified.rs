@@ -41,18 +41,18 @@ struct UnidentifiedConnection {
 
 /// The slot of a connection, until its purpose is known.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     number: u64,
     inside: Arc<Mutex<Inside>>,
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         lock(&self.inside).all.remove(&self.number);
     }
 }
 
-/// Reports that a place was given to another connection.
+/// Reports that a slot was given to another connection.
 #[derive(Debug)]
 pub(super) struct Notice(oneshot::Receiver<()>);
 
@@ -83,13 +83,13 @@ fn neighbourhood(address: IpAddr) -> IpAddr {
 }
 
 impl UnidentifiedConnections {
-    /// A new connection gets a place. If there is none, the oldest connection of the largest network is
+    /// A new connection gets a slot. If there is none, the oldest connection of the largest network is
     /// closed: it had the most time to identify itself. That is reported now and then.
     pub(super) fn admit(
         &mut self,
         from: IpAddr,
         now: LocalTime,
-    ) -> (Place, Notice, Option<SlotsExhausted>) {
+    ) -> (ConnectionSlot, Notice, Option<SlotsExhausted>) {
         let from = neighbourhood(from);
         let (close, notice) = oneshot::channel();
         let mut inside = lock(&self.inside);
@@ -106,7 +106,7 @@ impl UnidentifiedConnections {
                 SlotsExhausted { from, closed: core::mem::take(&mut self.closed) }
             })
         });
-        (Place { number, inside: Arc::clone(&self.inside) }, Notice(notice), told)
+        (ConnectionSlot { number, inside: Arc::clone(&self.inside) }, Notice(notice), told)
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
         let first = admit(four(1));
         let mut crowd: Vec<_> = (1..MAX_CONNECTIONS).map(|_| admit(four(2))).collect();
         assert!(crowd.iter().all(|(.., told)| told.is_none()));
-        let (_place, mut notice, told) = admit(four(3));
+        let (_slot, mut notice, told) = admit(four(3));
         assert_eq!(told, Some(SlotsExhausted { from: four(2), closed: 1 }));
         let closed: Vec<_> = crowd.iter_mut().map(|(_, notice, _)| is_closed(notice)).collect();
         assert_eq!(closed.iter().position(|closed| *closed), Some(0));
@@ -183,12 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn identified_replica_frees_its_place() {
+    fn identified_replica_frees_its_slot() {
         let mut unidentified = UnidentifiedConnections::default();
         let mut all: Vec<_> =
             (0..MAX_CONNECTIONS).map(|_| unidentified.admit(four(1), at(0))).collect();
-        let (place, mut known, _) = all.remove(0);
-        drop(place);
+        let (slot, mut known, _) = all.remove(0);
+        drop(slot);
         let (.., told) = unidentified.admit(four(1), at(0));
         assert_eq!(told, None);
         assert!(!is_closed(&mut known));

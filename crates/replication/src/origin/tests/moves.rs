@@ -17,7 +17,7 @@ fn reordered_queue_pushes_each_body_once() {
     read(&mut bench, "f", 9);
     read(&mut bench, "b", 90);
     for (path, ranked) in bench.origin.ranking.objects() {
-        assert_eq!(bench.origin.ranking.path(ranked.place), Some(path));
+        assert_eq!(bench.origin.ranking.path(ranked.position), Some(path));
     }
     assert_eq!(bench.origin.waiting(REPLICA), 5);
     let mut pushed = bench.pushed();
