@@ -28,7 +28,7 @@ pub struct Packet {
     pub(crate) hop: u32,
     /// Its length on links, headers included.
     pub bytes: u16,
-    /// Distinguishes the connections that have used the same place one after the other. Each lasts a
+    /// Distinguishes the connections that have used the same slot one after the other. Each lasts a
     /// round-trip time at least, so the count cannot wrap around while a packet is in flight.
     pub(crate) generation: u8,
     /// Codepoint and ECN bits.
@@ -37,16 +37,16 @@ pub struct Packet {
     pub body: Body,
 }
 
-/// The owner of a packet: the place of a connection or the number of a source of datagrams, and its group in
+/// The owner of a packet: the slot of a connection or the number of a source of datagrams, and its group in
 /// statistics. Sixteen million concurrent connections are more than any memory holds, which leaves a byte for
 /// the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner(u32);
 
 impl Owner {
-    pub(crate) fn new(place: u32, group: u8) -> Self {
-        assert!(place < 1 << 24, "sixteen million connections or sources");
-        Owner(u32::from(group) << 24 | place)
+    pub(crate) fn new(slot: u32, group: u8) -> Self {
+        assert!(slot < 1 << 24, "sixteen million connections or sources");
+        Owner(u32::from(group) << 24 | slot)
     }
 
     pub(crate) const fn slot(self) -> u32 {

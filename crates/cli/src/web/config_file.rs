@@ -80,7 +80,7 @@ pub(super) struct SiteSetup {
     /// The site's names without wildcards, for prefetching.
     pub(super) hosts: Vec<HeaderValue>,
     /// Where its table begins, and keys that later checks name.
-    at: site::Places,
+    at: site::KeyOffsets,
 }
 
 impl Setup {

@@ -64,7 +64,7 @@ impl Arrivals {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{File, Read, Seen, Write, Written};
+    use super::super::{File, Read, AnsweredRead, Write, Written};
     use super::*;
 
     const fn ms(ms: u64) -> Duration {
@@ -89,7 +89,7 @@ mod tests {
             began: one.at,
             at: one.at + ms(10),
         });
-        let seen = reads.iter().enumerate().map(|(read, (at, _, body))| Seen {
+        let seen = reads.iter().enumerate().map(|(read, (at, _, body))| AnsweredRead {
             read,
             began: ms(*at),
             ended: ms(*at + 100),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::mount::{Mount, STEP, system};
 use super::write::begin_to_write;
-use super::{File, History, Load, Progress, Read, ReadersError, Seen, Source};
+use super::{File, History, Load, Progress, Read, ReadersError, AnsweredRead, Source};
 use crate::mounted::Root;
 use crate::numbered::{self, UNKNOWN_BODY};
 
@@ -125,7 +125,7 @@ impl Readers {
         let length = begun.elapsed();
         let (reads, unanswered) = queue.close(length);
         let writes = writing.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))?;
-        let mut reads = reads.into_iter().collect::<Result<Vec<Seen>, ReadersError>>()?;
+        let mut reads = reads.into_iter().collect::<Result<Vec<AnsweredRead>, ReadersError>>()?;
         reads.sort_by_key(|one| one.read);
         Ok(History { reads, unanswered, writes, length })
     }
@@ -140,11 +140,11 @@ type Reader = Sender<Option<usize>>;
 struct Ledger {
     /// Reads, and since when they wait.
     under_way: BTreeMap<usize, Duration>,
-    done: Vec<Result<Seen, ReadersError>>,
+    done: Vec<Result<AnsweredRead, ReadersError>>,
 }
 
 /// The observations; and the reads without an answer, with their waiting time.
-type Closed = (Vec<Result<Seen, ReadersError>>, Vec<(usize, Duration)>);
+type Closed = (Vec<Result<AnsweredRead, ReadersError>>, Vec<(usize, Duration)>);
 
 impl Ledger {
     /// It is due, or has begun.
@@ -152,7 +152,7 @@ impl Ledger {
         self.under_way.insert(number, at);
     }
 
-    fn end(&mut self, number: usize, seen: Result<Seen, ReadersError>) {
+    fn end(&mut self, number: usize, seen: Result<AnsweredRead, ReadersError>) {
         self.under_way.remove(&number);
         self.done.push(seen);
     }
@@ -208,7 +208,7 @@ impl ReadQueue {
         Ok(())
     }
 
-    fn look(&self, number: usize) -> Result<Seen, ReadersError> {
+    fn look(&self, number: usize) -> Result<AnsweredRead, ReadersError> {
         let Read { replica, file, .. } = self.load.reads[number];
         let File { name, bytes } = &self.load.files[file];
         let began = self.begun.elapsed();
@@ -224,7 +224,7 @@ impl ReadQueue {
             }
             Err(error) => return Err(error),
         };
-        Ok(Seen { read: number, began, ended, body })
+        Ok(AnsweredRead { read: number, began, ended, body })
     }
 
     /// The state of the ledger; idle threads end.
@@ -273,7 +273,7 @@ mod tests {
                 for read in 0..READS {
                     let (began, ended) = (Duration::ZERO, Duration::ZERO);
                     lock(&own).begin(read, Duration::from_secs(2));
-                    lock(&own).end(read, Ok(Seen { read, began, ended, body: 0 }));
+                    lock(&own).end(read, Ok(AnsweredRead { read, began, ended, body: 0 }));
                 }
             });
             thread::sleep(Duration::from_micros(20 * round));

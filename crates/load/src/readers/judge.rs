@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lull_replication::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, Violation};
+use lull_replication::checker::{self, Acknowledged, Body, Changes, Log, Name, Observation, Violation};
 
 use super::{History, Load, ReadersError};
 
@@ -39,7 +39,7 @@ pub fn violations(
             began: seen.began,
             ended: seen.ended,
             bound: delta,
-            seen: vec![(name(read.file), Seen::Body(Body(seen.body)))],
+            seen: vec![(name(read.file), Observation::Body(Body(seen.body)))],
         }
     });
     let reads: Vec<checker::Read> = reads.collect();
@@ -49,7 +49,7 @@ pub fn violations(
 #[cfg(test)]
 mod tests {
 
-    use super::super::{File, Read, Seen as Answered, Write, Written};
+    use super::super::{File, AnsweredRead, Read, Write, Written};
     use super::*;
 
     const fn s(s: u64) -> Duration {
@@ -67,7 +67,7 @@ mod tests {
                 .collect(),
             writes: vec![Write { at: s(1), file: 1 }],
         };
-        let answered = reads.iter().enumerate().map(|(read, (at, _, body))| Answered {
+        let answered = reads.iter().enumerate().map(|(read, (at, _, body))| AnsweredRead {
             read,
             began: s(*at),
             ended: s(*at) + Duration::from_millis(1),

@@ -134,7 +134,7 @@ pub struct Origin {
 
 /// A read that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct AnsweredRead {
     /// Which one.
     pub read: usize,
     /// When the file was opened, since the beginning.
@@ -162,7 +162,7 @@ pub struct Written {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// In the order of [`Load::reads`].
-    pub reads: Vec<Seen>,
+    pub reads: Vec<AnsweredRead>,
     /// Reads without an answer, and how long they have waited.
     pub unanswered: Vec<(usize, Duration)>,
     /// In the order of [`Load::writes`].

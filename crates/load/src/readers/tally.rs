@@ -130,7 +130,7 @@ impl Staleness {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{File, Read, Seen, Write, Written};
+    use super::super::{File, Read, AnsweredRead, Write, Written};
     use super::*;
 
     const fn ms(ms: u64) -> Duration {
@@ -147,7 +147,7 @@ mod tests {
             writes: vec![Write { at: ms(1_000), file: 0 }, Write { at: ms(2_000), file: 0 }],
         };
         let seen =
-            |read, began, ended, body| Seen { read, began: ms(began), ended: ms(ended), body };
+            |read, began, ended, body| AnsweredRead { read, began: ms(began), ended: ms(ended), body };
         let written = |write, at| {
             let position = write as u64 + 2;
             Written { write, position, began: ms(at), at: ms(at) }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::daemon::Program;
 use super::history::{
-    FOLDER, Read, SINGLES, Seen, Skews, TOGETHER, UNKNOWN_BODY, Write, body, number_of, path_of,
+    FOLDER, Read, SINGLES, ReadContents, Skews, TOGETHER, UNKNOWN_BODY, Write, body, number_of, path_of,
 };
 use crate::http_client::{Answer, Client, PlannedRequest};
 use crate::mounted::Root;
@@ -235,7 +235,7 @@ pub(super) async fn read_one(
         .ask(PlannedRequest { session: token.as_deref(), ..PlannedRequest::get(&path) })
         .await?;
     let ended = shared.now();
-    let seen = Seen::One(object, observation(&answer)?);
+    let seen = ReadContents::One(object, observation(&answer)?);
     if answer.session.is_some() {
         *token = answer.session;
     }
@@ -281,7 +281,7 @@ impl Root {
         }
     }
 
-    fn list(&self) -> io::Result<Seen> {
+    fn list(&self) -> io::Result<ReadContents> {
         let mut there = 0;
         for entry in fs::read_dir(self.path(""))? {
             let name = entry?.file_name();
@@ -289,11 +289,11 @@ impl Root {
                 .filter(|object| name.to_str() == Some(&*path_of(*object)))
                 .fold(0_u32, |bits, object| bits | 1 << object);
         }
-        Ok(Seen::Listing(there))
+        Ok(ReadContents::Listing(there))
     }
 
     /// The files that are published together, in the last state that the mount lists.
-    fn together(&self) -> io::Result<Seen> {
+    fn together(&self) -> io::Result<ReadContents> {
         let mut last = None;
         for entry in fs::read_dir(self.path(".lull"))? {
             let name = entry?.file_name();
@@ -306,7 +306,7 @@ impl Root {
         for (object, body) in (SINGLES..).zip(&mut bodies) {
             *body = state.read(&path_of(object))?;
         }
-        Ok(Seen::Together(last, bodies))
+        Ok(ReadContents::Together(last, bodies))
     }
 }
 
@@ -320,7 +320,7 @@ pub(super) fn read_mount(
 ) -> io::Result<Read> {
     let root = Root::open(folder)?;
     let began = shared.now();
-    let seen = Seen::One(object, root.read(&path_of(object))?);
+    let seen = ReadContents::One(object, root.read(&path_of(object))?);
     Ok(Read { session, replica, began, ended: shared.now(), seen })
 }
 
@@ -349,7 +349,7 @@ pub(super) fn read_mounts(
         let seen = match what {
             0..=2 => open.list(),
             3 => open.together(),
-            _ => open.read(&path_of(object)).map(|body| Seen::One(object, body)),
+            _ => open.read(&path_of(object)).map(|body| ReadContents::One(object, body)),
         };
         match seen {
             Ok(seen) => {

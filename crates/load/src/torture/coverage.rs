@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::history::{Fault, History, Read, SINGLES, Seen, Skews};
+use super::history::{Fault, History, Read, SINGLES, ReadContents, Skews};
 use super::site::MOUNTS;
 
 /// From this length on every kind of fault has to occur, with enough reads meanwhile and in between. Of the
@@ -23,8 +23,8 @@ type Kind = (&'static str, fn(&Read) -> bool);
 /// Each of these has to be answered by each replica.
 const KINDS: [Kind; 4] = [
     ("by HTTP", |read| read.session < MOUNTS),
-    ("as a file in the mount", |read| is_in_mount(read) && matches!(read.seen, Seen::One(..))),
-    ("as a listing in the mount", |read| matches!(read.seen, Seen::Listing(_))),
+    ("as a file in the mount", |read| is_in_mount(read) && matches!(read.seen, ReadContents::One(..))),
+    ("as a listing in the mount", |read| matches!(read.seen, ReadContents::Listing(_))),
     ("as an earlier state in the mount", |read| read.seen.state().is_some()),
 ];
 
@@ -132,11 +132,11 @@ mod tests {
     fn history() -> History {
         let time = Duration::ZERO;
         let mounted =
-            [Seen::One(0, None), Seen::Listing(0), Seen::Together(0, [None; TOGETHER as usize])];
+            [ReadContents::One(0, None), ReadContents::Listing(0), ReadContents::Together(0, [None; TOGETHER as usize])];
         let mut reads = Vec::new();
         for replica in 0..REPLICAS {
             let read = |session, seen| Read { session, replica, began: time, ended: time, seen };
-            reads.push(read(10, Seen::One(0, None)));
+            reads.push(read(10, ReadContents::One(0, None)));
             reads.extend(mounted.map(|seen| read(MOUNTS + u32::from(replica), seen)));
         }
         let write = |object| Write { position: 1, changes: vec![(object, None)], at: time };

@@ -64,7 +64,7 @@ pub struct Write {
 
 /// The observations of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum ReadContents {
     /// One object: the number of its body, or that it does not exist.
     One(u8, Option<u64>),
     /// A listing of the objects that are written one by one: bit n says whether object n exists.
@@ -84,19 +84,19 @@ pub enum ObjectState {
     Absent,
 }
 
-impl Seen {
+impl ReadContents {
     /// The observations by object.
     pub fn object_states(&self) -> Vec<(u8, ObjectState)> {
         let sight = |body: Option<u64>| body.map_or(ObjectState::Absent, ObjectState::Body);
         match *self {
-            Seen::One(object, body) => vec![(object, sight(body))],
-            Seen::Listing(there) => (0..SINGLES)
+            ReadContents::One(object, body) => vec![(object, sight(body))],
+            ReadContents::Listing(there) => (0..SINGLES)
                 .map(|object| match there >> object & 1 {
                     0 => (object, ObjectState::Absent),
                     _ => (object, ObjectState::Present),
                 })
                 .collect(),
-            Seen::Together(_, bodies) => (SINGLES..).zip(bodies.map(sight)).collect(),
+            ReadContents::Together(_, bodies) => (SINGLES..).zip(bodies.map(sight)).collect(),
         }
     }
 
@@ -104,8 +104,8 @@ impl Seen {
     /// state, and does not constrain later ones.
     pub fn state(&self) -> Option<u64> {
         match *self {
-            Seen::Together(state, _) => Some(state),
-            Seen::One(..) | Seen::Listing(_) => None,
+            ReadContents::Together(state, _) => Some(state),
+            ReadContents::One(..) | ReadContents::Listing(_) => None,
         }
     }
 }
@@ -122,7 +122,7 @@ pub struct Read {
     /// When it ended.
     pub ended: Duration,
     /// Its observations.
-    pub seen: Seen,
+    pub seen: ReadContents,
 }
 
 /// A fault of a machine.
@@ -361,7 +361,7 @@ mod tests {
 
     fn read(began: u64, ended: u64) -> Read {
         let [began, ended] = [began, ended].map(Duration::from_secs);
-        Read { session: 0, replica: 1, began, ended, seen: Seen::One(0, None) }
+        Read { session: 0, replica: 1, began, ended, seen: ReadContents::One(0, None) }
     }
 
     #[test]
@@ -375,9 +375,9 @@ mod tests {
 
     #[test]
     fn read_names_its_objects_and_versions() {
-        let one = Seen::One(5, Some(7)).object_states();
+        let one = ReadContents::One(5, Some(7)).object_states();
         assert_eq!(one, [(5, ObjectState::Body(7))]);
-        let listing = Seen::Listing(0b101).object_states();
+        let listing = ReadContents::Listing(0b101).object_states();
         assert_eq!(listing.len(), usize::from(SINGLES));
         let there: Vec<u8> = listing
             .iter()
@@ -385,10 +385,10 @@ mod tests {
             .map(|(object, _)| *object)
             .collect();
         assert_eq!(there, [0, 2]);
-        let together = Seen::Together(9, [Some(1), None, Some(2), Some(3)]);
+        let together = ReadContents::Together(9, [Some(1), None, Some(2), Some(3)]);
         assert_eq!(together.object_states()[1], (SINGLES + 1, ObjectState::Absent));
         assert_eq!(together.object_states()[3], (SINGLES + 3, ObjectState::Body(3)));
-        assert_eq!([together, Seen::One(5, None)].map(|seen| seen.state()), [Some(9), None]);
+        assert_eq!([together, ReadContents::One(5, None)].map(|seen| seen.state()), [Some(9), None]);
     }
 
     #[test]

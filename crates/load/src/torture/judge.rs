@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lull_replication::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, Violation};
+use lull_replication::checker::{self, Acknowledged, Body, Changes, Log, Name, Observation, Violation};
 
 use super::Judgement;
 use super::history::{History, ObjectState, Read, path_of};
@@ -83,9 +83,9 @@ fn wrong_states(earlier: &[(usize, &Read)], log: &[Changes]) -> Vec<String> {
 fn checked(bound: Duration, read: &Read) -> checker::Read {
     let seen = read.seen.object_states().into_iter().map(|(object, sight)| {
         let sight = match sight {
-            ObjectState::Body(number) => Seen::Body(Body(number)),
-            ObjectState::Present => Seen::Present,
-            ObjectState::Absent => Seen::Absent,
+            ObjectState::Body(number) => Observation::Body(Body(number)),
+            ObjectState::Present => Observation::Present,
+            ObjectState::Absent => Observation::Absent,
         };
         (name(object), sight)
     });
@@ -142,7 +142,7 @@ fn words(read: &Read) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Seen as Saw;
+    use super::super::ReadContents;
     use super::*;
 
     /// The four that are published together.
@@ -158,7 +158,7 @@ mod tests {
 
     fn looked(state: u64, bodies: [Option<u64>; 4]) -> Read {
         let (began, ended) = (Duration::from_secs(1), Duration::from_secs(2));
-        Read { session: 100, replica: 0, began, ended, seen: Saw::Together(state, bodies) }
+        Read { session: 100, replica: 0, began, ended, seen: ReadContents::Together(state, bodies) }
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl ReplicaHttp {
     }
 
     async fn object(&self, name: &[u8], request: &Request<Incoming>) -> Response<Content> {
-        let seen = match Seen::of(request, &self.replica.tokens()) {
+        let seen = match ClientState::from_request(request, &self.replica.tokens()) {
             Ok(seen) => seen,
             Err(error) => return line(StatusCode::BAD_REQUEST, error),
         };
@@ -212,7 +212,7 @@ impl ReplicaHttp {
     }
 
     /// The session has seen this state.
-    fn remember(&self, at: Sequence, seen: Seen, headers: &mut HeaderMap) {
+    fn remember(&self, at: Sequence, seen: ClientState, headers: &mut HeaderMap) {
         let token = self.replica.tokens().issue(at.max(seen.at));
         let cookie = format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Lax");
         if let Ok(token) = HeaderValue::from_str(&token) {
@@ -225,7 +225,7 @@ impl ReplicaHttp {
         }
     }
 
-    fn unanswered(&self, error: ReadError, uri: &Uri, seen: Seen) -> Response<Content> {
+    fn unanswered(&self, error: ReadError, uri: &Uri, seen: ClientState) -> Response<Content> {
         let can_elsewhere =
             matches!(error, ReadError::Waits(_) | ReadError::Scarce | ReadError::Evicted);
         if let Blocked::Redirect(_, other) = &self.blocked
@@ -431,7 +431,7 @@ fn not_meant(path: &Path) -> Response<Content> {
 
 /// The state that a client has seen, by its tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct ClientState {
     /// The highest state.
     at: Sequence,
     /// The state that it will present next time by itself, without that of a query.
@@ -441,11 +441,11 @@ struct Seen {
     is_reissued: bool,
 }
 
-impl Seen {
+impl ClientState {
     /// A malformed token in a header is an error of the client's author. Cookies and links may be left over
     /// from another origin, which made no promises here.
-    fn of(request: &Request<impl Sized>, tokens: &Keyring) -> Result<Self, TokenError> {
-        let mut seen = Seen::default();
+    fn from_request(request: &Request<impl Sized>, tokens: &Keyring) -> Result<Self, TokenError> {
+        let mut seen = ClientState::default();
         if let Some(token) = request.headers().get(SESSION) {
             // Bytes that are not text are reported as a malformed token.
             seen.kept = tokens.verify(token.to_str().unwrap_or_default())?;

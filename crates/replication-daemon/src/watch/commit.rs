@@ -8,7 +8,7 @@ use lull_replication::origin::{Put, Transaction};
 use lull_replication::path::Path;
 use lull_replication::types::{Content, DiskFull, Kind, Payload};
 
-use super::seen::{Changes, Depth, name_of};
+use super::scan_result::{Changes, Depth, name_of};
 use super::{Batch, Ended, Failed, Watcher};
 use crate::daemon::{Clock, MachineClock};
 use crate::source;
@@ -114,7 +114,7 @@ impl Watcher {
         let mut failed = None;
         let take = |bytes: &[u8]| {
             failed = Some(match stager.write(bytes) {
-                _ if self.stop.load(Ordering::Relaxed) => Ended::Stopped.into(),
+                _ if self.stop.load(Ordering::Relaxed) => Ended::ScanStopped.into(),
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(full)) => self.full(full),
                 Err(error) => error.into(),

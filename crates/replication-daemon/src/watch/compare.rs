@@ -17,7 +17,7 @@ use lull_replication::path::Path;
 
 use super::events::Events;
 use super::index::Index;
-use super::seen::{Depth, Name, Names, bytes_of, name_of};
+use super::scan_result::{Depth, Name, Names, bytes_of, name_of};
 use crate::daemon::OriginHandle;
 use crate::source::Fingerprint;
 

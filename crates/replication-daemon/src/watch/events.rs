@@ -18,7 +18,7 @@ use nix::sys::inotify::{
 };
 
 use super::plan::FileEvent;
-use super::seen::Name;
+use super::scan_result::Name;
 
 /// Batches read at once; then other work gets its turn.
 const BATCHES: usize = 256;

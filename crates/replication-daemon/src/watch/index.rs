@@ -11,7 +11,7 @@ use lull_replication::path::{Path, prefix_of};
 use lull_replication::time::WallTime;
 use lull_replication::types::Content;
 
-use super::seen::{Depth, Name, Names, bytes_of, is_in, name_of};
+use super::scan_result::{Depth, Name, Names, bytes_of, is_in, name_of};
 use crate::source::Fingerprint;
 
 /// A file whose last change is older than this when it is read is known by its fingerprint, if it was closed:

@@ -14,17 +14,17 @@
 //! one after the other, the second one may be seen first, or both at once.
 //!
 //! `plan` decides which names are scanned and what changes, without effects. `events` reads the kernel,
-//! `look` the file system; `index` remembers files that were read, `compare` compares everything. One thread
+//! `scan` the file system; `index` remembers files that were read, `compare` compares everything. One thread
 //! does all of it.
 
 mod commit;
 mod compare;
 mod events;
 mod index;
-mod look;
+mod scan;
 mod plan;
 mod repair;
-mod seen;
+mod scan_result;
 #[cfg(test)]
 mod tests;
 
@@ -55,10 +55,10 @@ use crate::store::StoreError;
 use compare::Comparison;
 use events::{Events, Gone};
 use index::Index;
-use look::{Look, Stopped};
+use scan::{Scan, ScanStopped};
 use plan::{FileEvent, MAX_EXTENSIONS, Plan, Quiet};
 use repair::Stray;
-use seen::{Changes, Depth, Name, Names, Seen, add, bytes_of, name_of, simplify};
+use scan_result::{Changes, Depth, Name, Names, ScanResult, add, bytes_of, name_of, simplify};
 
 /// Why a folder cannot be watched.
 #[derive(Debug, Error)]
@@ -247,7 +247,7 @@ struct Watcher {
 /// Names that are scanned and committed together.
 struct Batch {
     names: Names,
-    seen: Seen,
+    seen: ScanResult,
     /// How often it may still grow.
     looks: u32,
     /// It may not grow any more, although further events would extend it.
@@ -258,14 +258,14 @@ struct Batch {
 
 /// Why the watch has ended.
 enum Ended {
-    Stopped,
+    ScanStopped,
     Gone,
     Failed(io::Error),
 }
 
-impl From<Stopped> for Ended {
-    fn from(_: Stopped) -> Self {
-        Ended::Stopped
+impl From<ScanStopped> for Ended {
+    fn from(_: ScanStopped) -> Self {
+        Ended::ScanStopped
     }
 }
 
@@ -297,7 +297,7 @@ impl From<StoreError> for Failed {
 impl From<WriteError> for Failed {
     fn from(error: WriteError) -> Self {
         match error {
-            WriteError::Stopped => Failed::Ended(Ended::Stopped),
+            WriteError::ScanStopped => Failed::Ended(Ended::ScanStopped),
             WriteError::Refused(Refused::FileAndFolder(_)) => Failed::Otherwise,
             // Clashing names are left out, unless they have just come by another interface.
             WriteError::Refused(Refused::NotStored(_) | Refused::Busy | Refused::Case(..)) => {
@@ -311,7 +311,7 @@ impl From<WriteError> for Failed {
 impl Watcher {
     fn run(mut self) {
         match self.go_on() {
-            Ok(()) | Err(Ended::Stopped) => {}
+            Ok(()) | Err(Ended::ScanStopped) => {}
             Err(Ended::Gone) => (self.tell)(WatchEvent::Gone(self.root.clone())),
             Err(Ended::Failed(error)) => (self.tell)(WatchEvent::Failed(error)),
         }
@@ -396,7 +396,7 @@ impl Watcher {
 
     /// Scans these names and commits the result. Returns the number of changes.
     fn work(&mut self, mut names: Names) -> Result<usize, Ended> {
-        let seen = self.look(&mut names)?;
+        let seen = self.scan(&mut names)?;
         let held = HeldBodies::new(self.origin.clone());
         let mut batch = Batch { names, seen, looks: MAX_EXTENSIONS, endless: false, held };
         loop {
@@ -432,12 +432,12 @@ impl Watcher {
     }
 
     /// Scans these names, and the other names of files with several names, which it adds.
-    fn look(&mut self, names: &mut Names) -> Result<Seen, Stopped> {
+    fn scan(&mut self, names: &mut Names) -> Result<ScanResult, ScanStopped> {
         let Watcher { root, events, index, stop, .. } = self;
-        let mut seen = Look { root, events, index, stop }.at(names)?;
+        let mut seen = Scan { root, events, index, stop }.run(names)?;
         let others = index.others(&seen.linked, names);
         if !others.is_empty() {
-            let more = Look { root, events, index, stop }.at(&others)?;
+            let more = Scan { root, events, index, stop }.run(&others)?;
             seen.replace(&others, more);
             add(names, &others);
             simplify(names);
@@ -462,7 +462,7 @@ impl Watcher {
         let heard = core::mem::take(&mut self.heard);
         let now = MachineClock.read().local;
         let mut more = self.plan.grow(now, heard, &mut batch.names, &batch.seen);
-        let later = self.look(&mut more)?;
+        let later = self.scan(&mut more)?;
         batch.seen.replace(&more, later);
         add(&mut batch.names, &more);
         simplify(&mut batch.names);
@@ -478,7 +478,7 @@ impl Watcher {
         let clashes = self.origin.case_clashes(&changes);
         seen.leave_out(&mut changes, clashes);
         let now = MachineClock.read().local;
-        for (name, odd) in self.plan.seen(now, names, seen) {
+        for (name, odd) in self.plan.handle_scan(now, names, seen) {
             let (path, why) = (self.root.join(name), odd.to_string());
             (self.tell)(WatchEvent::Skipped { path, why });
         }

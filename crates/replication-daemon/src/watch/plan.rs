@@ -25,8 +25,8 @@ use lull_replication::path::Path;
 use lull_replication::time::LocalTime;
 use lull_replication::types::Version;
 
-use super::seen::{
-    Changes, Depth, Name, Names, Seen, SkippedEntry, add, bytes_of, covers, is_in, meets, name_of,
+use super::scan_result::{
+    Changes, Depth, Name, Names, ScanResult, SkippedEntry, add, bytes_of, covers, is_in, meets, name_of,
     simplify,
 };
 
@@ -108,7 +108,7 @@ pub(super) struct Plan {
     /// Files that were written, and not closed since.
     open: BTreeMap<Name, Open>,
     /// Such files that were just scanned, and when others may be scanned again.
-    looked: BTreeSet<Name>,
+    scanned: BTreeSet<Name>,
     rests: BTreeMap<Name, LocalTime>,
     /// How often in a row these changed during a scan.
     tries: BTreeMap<Name, u32>,
@@ -221,8 +221,8 @@ impl Plan {
         });
         self.rests.retain(|_, rests| *rests > now);
         let due = self.open.iter().filter(|(name, open)| self.open_due(name, open) <= now);
-        self.looked = due.map(|(name, _)| name.clone()).collect();
-        for name in &self.looked {
+        self.scanned = due.map(|(name, _)| name.clone()).collect();
+        for name in &self.scanned {
             self.open.remove(name);
             names.insert(name.clone(), Depth::Whole);
         }
@@ -241,7 +241,7 @@ impl Plan {
         &self,
         happened: &[FileEvent],
         names: &Names,
-        seen: &Seen,
+        seen: &ScanResult,
         committed: &BTreeMap<Path, Version>,
     ) -> bool {
         happened.iter().any(|one| match one {
@@ -262,7 +262,7 @@ impl Plan {
         now: LocalTime,
         happened: Vec<FileEvent>,
         names: &mut Names,
-        seen: &Seen,
+        seen: &ScanResult,
     ) -> Names {
         for one in happened {
             self.handle(now, one);
@@ -324,17 +324,17 @@ impl Plan {
         }
     }
 
-    fn found_clashes(&mut self, names: &Names, seen: &Seen) {
+    fn found_clashes(&mut self, names: &Names, seen: &ScanResult) {
         self.clashes.retain(|link, _| !is_in(names, link));
         self.clashes.extend(seen.clashes.clone());
     }
 
     /// Takes in a scan of these names. Returns the oddities to report, each once for as long as it lasts.
-    pub(super) fn seen(
+    pub(super) fn handle_scan(
         &mut self,
         now: LocalTime,
         names: &Names,
-        seen: &Seen,
+        seen: &ScanResult,
     ) -> Vec<(Name, SkippedEntry)> {
         self.found_clashes(names, seen);
         self.told.retain(|name| !is_in(names, name) || seen.odd.contains_key(name));
@@ -383,7 +383,7 @@ impl Plan {
     /// small share of the time.
     pub(super) fn took(&mut self, now: LocalTime, took: Duration) {
         let rests = now.plus(took.saturating_mul(SHARE));
-        for name in core::mem::take(&mut self.looked) {
+        for name in core::mem::take(&mut self.scanned) {
             self.rests.insert(name, rests);
         }
     }

@@ -6,7 +6,7 @@ use lull_replication::time::LocalTime;
 use lull_transport::set_low_disk_priority;
 
 use super::compare::{Comparison, Slice};
-use super::seen::{Names, simplify};
+use super::scan_result::{Names, simplify};
 use super::{Ended, WatchEvent, Watcher};
 use crate::daemon::{Clock, MachineClock};
 

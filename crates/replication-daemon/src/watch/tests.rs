@@ -1,7 +1,7 @@
 mod index;
 mod open;
 mod races;
-mod seen;
+mod scan_result;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,7 +13,7 @@ use lull_replication::types::{Content, Digest, Metadata, Mode, Sequence, Version
 use proptest::prelude::*;
 
 use super::plan::{FileEvent, MAX_EXTENSIONS, PUT_OFF, Plan};
-use super::seen::{Depth, Name, Names, Seen, SkippedEntry, name_of};
+use super::scan_result::{Depth, Name, Names, ScanResult, SkippedEntry, name_of};
 
 fn at(ms: i64) -> LocalTime {
     LocalTime::from_nanos(ms * 1_000_000)
@@ -102,22 +102,22 @@ fn name_within_a_scanned_folder_is_not_scanned_twice() {
 fn restless_file_is_scanned_again_and_odd_one_reported_once() {
     let mut plan = Plan::default();
     let all: Names = [(Name::new(), Depth::Whole)].into();
-    let mut seen = Seen { restless: [Name::from("a")].into(), ..Seen::default() };
+    let mut seen = ScanResult { restless: [Name::from("a")].into(), ..ScanResult::default() };
     seen.odd =
         [("pipe".into(), SkippedEntry::Kind), ("b/device".into(), SkippedEntry::Kind)].into();
-    assert_eq!(plan.seen(at(0), &all, &seen).len(), 2);
-    assert_eq!(plan.seen(at(10), &all, &seen), []);
+    assert_eq!(plan.handle_scan(at(0), &all, &seen).len(), 2);
+    assert_eq!(plan.handle_scan(at(10), &all, &seen), []);
     assert_eq!(plan.take(at(2_009)), None, "the second time it waits for longer");
     assert_eq!(names(plan.take(at(2_010))), ["a"]);
     // It is reported again after it was something else.
     let pipe: Names = [("pipe".into(), Depth::Whole)].into();
-    assert_eq!(plan.seen(at(3_000), &pipe, &Seen::default()), []);
-    assert_eq!(plan.seen(at(3_000), &all, &seen), [("pipe".into(), SkippedEntry::Kind)]);
+    assert_eq!(plan.handle_scan(at(3_000), &pipe, &ScanResult::default()), []);
+    assert_eq!(plan.handle_scan(at(3_000), &all, &seen), [("pipe".into(), SkippedEntry::Kind)]);
     // For folders without events one line is enough.
-    let mut blind = Seen { blind: [Name::from("e")].into(), ..Seen::default() };
+    let mut blind = ScanResult { blind: [Name::from("e")].into(), ..ScanResult::default() };
     blind.odd =
         [("e".into(), SkippedEntry::Unwatched), ("f".into(), SkippedEntry::Unwatched)].into();
-    assert_eq!(plan.seen(at(3_000), &all, &blind), [("e".into(), SkippedEntry::Unwatched)]);
+    assert_eq!(plan.handle_scan(at(3_000), &all, &blind), [("e".into(), SkippedEntry::Unwatched)]);
     plan.take(at(8_000));
     plan.failed(at(9_000), [("x".into(), Depth::Mode), ("y".into(), Depth::Whole)].into());
     assert_eq!(names(plan.take(at(10_000))), ["x (mode)", "y"]);
@@ -131,24 +131,24 @@ fn file_moved_while_written_delays_its_whole_scan() {
     plan.handle(at(0), FileEvent::Came("new".into(), 7));
     let mut now = 50;
     for _ in 0..PUT_OFF {
-        let looked = plan.take(at(now)).expect("it is time");
-        assert_eq!(names(Some(looked.clone())), ["new", "old"]);
-        plan.seen(at(now), &looked, &Seen { restless: log.clone(), ..Seen::default() });
-        assert!(plan.put_off(at(now), &looked, &log));
+        let scanned = plan.take(at(now)).expect("it is time");
+        assert_eq!(names(Some(scanned.clone())), ["new", "old"]);
+        plan.handle_scan(at(now), &scanned, &ScanResult { restless: log.clone(), ..ScanResult::default() });
+        assert!(plan.put_off(at(now), &scanned, &log));
         assert_eq!(plan.poll_timeout(), Some(at(now + 1_000)));
         // Later events wait as well: one may be another move.
         plan.handle(at(now + 500), changed("new/log"));
         assert_eq!(plan.take(at(now + 999)), None);
         now += 1_000;
     }
-    let looked = plan.take(at(now)).expect("it is time");
-    assert!(!plan.put_off(at(now), &looked, &log), "not without end");
+    let scanned = plan.take(at(now)).expect("it is time");
+    assert!(!plan.put_off(at(now), &scanned, &log), "not without end");
     plan.committed();
     // A file that was not moved is left alone.
     plan.handle(at(now), changed("new/log"));
-    let looked = plan.take(at(now + 50)).expect("it is time");
-    plan.seen(at(now), &looked, &Seen { restless: log.clone(), ..Seen::default() });
-    assert!(!plan.put_off(at(now), &looked, &log));
+    let scanned = plan.take(at(now + 50)).expect("it is time");
+    plan.handle_scan(at(now), &scanned, &ScanResult { restless: log.clone(), ..ScanResult::default() });
+    assert!(!plan.put_off(at(now), &scanned, &log));
     assert_eq!(names(plan.take(at(now + 8_000))), ["new/log"]);
 }
 
@@ -158,13 +158,13 @@ fn clash_is_scanned_with_its_counterpart() {
     let all: Names = [(Name::new(), Depth::Whole)].into();
     let by = |names: &[&str]| names.iter().map(Name::from).collect();
     let clashes = [("b/second".into(), by(&["first"])), ("first".into(), by(&["a/file"]))].into();
-    plan.seen(at(0), &all, &Seen { clashes, ..Seen::default() });
+    plan.handle_scan(at(0), &all, &ScanResult { clashes, ..ScanResult::default() });
     plan.handle(at(0), changed("a"));
     assert_eq!(names(plan.take(at(50))), ["a", "b/second", "first"]);
     plan.handle(at(100), changed("other"));
     assert_eq!(names(plan.take(at(150))), ["other"]);
     // Once removed, they no longer clash.
-    plan.seen(at(200), &all, &Seen::default());
+    plan.handle_scan(at(200), &all, &ScanResult::default());
     plan.handle(at(200), changed("a"));
     assert_eq!(names(plan.take(at(250))), ["a"]);
 }
@@ -174,14 +174,14 @@ fn clash_is_left_out_and_scanned_with_its_counterpart() {
     let mut plan = Plan::default();
     let all: Names = [(Name::new(), Depth::Whole)].into();
     let files = ["D", "b", "d/y"].map(|name| (path(name), content(1, false)));
-    let mut seen = Seen { files: files.into(), ..Seen::default() };
+    let mut seen = ScanResult { files: files.into(), ..ScanResult::default() };
     let mut changes = seen.changes(&all, &BTreeMap::new(), &BTreeSet::new());
     let clash = CaseClash { path: path("d/y"), other: path("D") };
     seen.leave_out(&mut changes, vec![clash]);
     assert_eq!(changes.keys().map(Path::to_string).collect::<Vec<_>>(), ["D", "b"]);
-    let told = plan.seen(at(0), &all, &seen);
+    let told = plan.handle_scan(at(0), &all, &seen);
     assert_eq!(told, [("d".into(), SkippedEntry::Case(path("D")))]);
-    assert_eq!(plan.seen(at(0), &all, &seen), [], "told once");
+    assert_eq!(plan.handle_scan(at(0), &all, &seen), [], "told once");
     plan.handle(at(0), changed("b"));
     assert_eq!(names(plan.take(at(50))), ["b"]);
     plan.handle(at(100), changed("D"));
@@ -310,8 +310,8 @@ impl World {
     }
 
     /// Scans name by name, as the real one does: lists folders, and reads files.
-    fn see(&mut self, names: &Names, acts: &mut u32) -> Seen {
-        let mut seen = Seen::default();
+    fn see(&mut self, names: &Names, acts: &mut u32) -> ScanResult {
+        let mut seen = ScanResult::default();
         for name in names.keys() {
             let mut rest = vec![name.clone()];
             while let Some(name) = rest.pop() {
@@ -336,7 +336,7 @@ impl World {
     }
 
     /// Scans, if it is time, and commits the result.
-    fn look(&mut self) {
+    fn scan(&mut self) {
         self.read_events();
         let Some(mut names) = self.plan.take(at(self.now)) else { return };
         let mut acts = self.most_meanwhile;
@@ -355,7 +355,7 @@ impl World {
             let later = self.see(&more, &mut acts);
             seen.replace(&more, later);
         };
-        assert_eq!(self.plan.seen(at(self.now), &names, &seen), []);
+        assert_eq!(self.plan.handle_scan(at(self.now), &names, &seen), []);
         let is_in = |name: &Name| name.ancestors().any(|above| names.contains_key(above));
         let there = self.committed.clone().into_iter();
         let there = there.filter(|(path, _)| is_in(&name_of(path))).collect();
@@ -439,7 +439,7 @@ impl World {
                 self.read_events();
                 while let Some(next) = self.plan.poll_timeout().filter(|next| *next <= at(until)) {
                     self.now = self.now.max(next.as_nanos() / 1_000_000);
-                    self.look();
+                    self.scan();
                     self.read_events();
                 }
                 self.now = until;
@@ -526,9 +526,9 @@ fn entry_moved_during_a_scan_joins_it() {
     let came = |name: &str| FileEvent::Came(name.into(), 7);
     let version = Version { sequence: Sequence(1), content: content(1, false) };
     let committed: BTreeMap<_, _> = [(path("z/x"), version), (path("z/y"), version)].into();
-    let looked =
+    let scanned =
         || -> Names { [("big".into(), Depth::Whole), ("z/x".into(), Depth::Whole)].into() };
-    let seen = Seen { files: [(path("big"), content(2, false))].into(), ..Seen::default() };
+    let seen = ScanResult { files: [(path("big"), content(2, false))].into(), ..ScanResult::default() };
     let plan = Plan::default();
     for (happened, is_half, why) in [
         (vec![left("z"), came("y")], true, "its folder was renamed"),
@@ -541,10 +541,10 @@ fn entry_moved_during_a_scan_joins_it() {
         (vec![FileEvent::Touched("z/x".into())], false, "nothing goes by that"),
         (vec![FileEvent::Lost], true, "events were lost"),
     ] {
-        assert_eq!(plan.concerns(&happened, &looked(), &seen, &committed), is_half, "{why}");
+        assert_eq!(plan.concerns(&happened, &scanned(), &seen, &committed), is_half, "{why}");
     }
     // One side comes alone: the other one is scanned as well, with everything else there.
-    let (mut plan, mut all) = (plan, looked());
+    let (mut plan, mut all) = (plan, scanned());
     let more = plan.grow(at(0), vec![changed("other"), left("z")], &mut all, &seen);
     assert_eq!(names(Some(more)), ["other", "z"]);
     assert!(plan.concerns(&[came("y")], &all, &seen, &committed));

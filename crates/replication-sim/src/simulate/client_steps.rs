@@ -8,7 +8,7 @@ mod snapshots;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use lull_replication::checker::{Name, Read, Seen};
+use lull_replication::checker::{Name, Read, Observation};
 use lull_replication::origin::{Put, Transaction, TransactionId};
 use lull_replication::path::Path;
 use lull_replication::replica::{Answer, Entry, Outcome, Request, What};
@@ -223,7 +223,7 @@ impl World {
         asked: &Asked,
         bound: Option<Duration>,
         answer: &Answer,
-    ) -> Option<Vec<(Name, Seen)>> {
+    ) -> Option<Vec<(Name, Observation)>> {
         Some(match (&answer.outcome, asked) {
             (Outcome::Object(version), Asked::Object(at) | Asked::Version(at, _)) => {
                 let digest = version.content.digest;
@@ -231,7 +231,7 @@ impl World {
                     self.missing(replica, session, &digest);
                     return None;
                 };
-                let seen = Seen::Body(payload.bytes);
+                let seen = Observation::Body(payload.bytes);
                 self.graced(replica, *at, *version);
                 self.clients.sessions[session].open = Some((replica, *at, *version));
                 vec![(Name(*at as u32), seen)]
@@ -249,7 +249,7 @@ impl World {
             }
             (Outcome::Absent, Asked::Object(at) | Asked::Entry(at)) => {
                 self.situations.add(Situation::AbsentRead);
-                vec![(Name(*at as u32), Seen::Absent)]
+                vec![(Name(*at as u32), Observation::Absent)]
             }
             (Outcome::Entry(Entry::File(version)), Asked::Entry(at)) => {
                 self.situations.add(Situation::LookedUp);
@@ -265,7 +265,7 @@ impl World {
                 let within = paths.filter(|(_, path)| path.is_within(folder.as_bytes()));
                 let seen = within.map(|(at, path)| {
                     let there = entries.iter().any(|(other, _)| other == path);
-                    (Name(at as u32), if there { Seen::Present } else { Seen::Absent })
+                    (Name(at as u32), if there { Observation::Present } else { Observation::Absent })
                 });
                 seen.collect()
             }

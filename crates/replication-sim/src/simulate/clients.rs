@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use lull_cc::Bytes;
-use lull_replication::checker::{self, Acknowledged, Changes, Log, Name, Read, Seen, Violation};
+use lull_replication::checker::{self, Acknowledged, Changes, Log, Name, Read, Observation, Violation};
 use lull_replication::origin::{self, HoldId};
 use lull_replication::path::{Path, prefix_of};
 use lull_replication::replica::{Entry, ReadId};
@@ -260,12 +260,12 @@ impl Clients {
     }
 
     /// The observation of a version that was reported without its body.
-    pub(super) fn told(&self, version: &Version) -> Seen {
-        self.body_of(&version.content.digest).map_or(Seen::Present, Seen::Body)
+    pub(super) fn told(&self, version: &Version) -> Observation {
+        self.body_of(&version.content.digest).map_or(Observation::Present, Observation::Body)
     }
 
     /// The observations of a listing, for all objects that it covers.
-    pub(super) fn listed(&self, folder: &str, names: &[(Vec<u8>, Entry)]) -> Vec<(Name, Seen)> {
+    pub(super) fn listed(&self, folder: &str, names: &[(Vec<u8>, Entry)]) -> Vec<(Name, Observation)> {
         let within = prefix_of(folder.as_bytes());
         let mut seen = Vec::new();
         for (at, path) in self.paths.iter().enumerate() {
@@ -279,7 +279,7 @@ impl Clients {
                 }
                 // A listing does not show which of several files makes it a folder.
                 Some(Entry::Folder(_)) if is_deeper => {}
-                _ => seen.push((Name(at as u32), Seen::Absent)),
+                _ => seen.push((Name(at as u32), Observation::Absent)),
             }
         }
         seen

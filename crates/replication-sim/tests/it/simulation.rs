@@ -50,16 +50,16 @@ fn fine(options: Options) -> Outcome {
 
 /// In how many runs each situation has come up.
 #[derive(Default)]
-struct Seen(BTreeMap<Situation, u64>);
+struct SituationCounts(BTreeMap<Situation, u64>);
 
-impl Seen {
+impl SituationCounts {
     fn add(&mut self, outcome: &Outcome) {
         for situation in Situation::ALL.iter().filter(|one| outcome.situations.has(**one)) {
             *self.0.entry(*situation).or_default() += 1;
         }
     }
 
-    fn join(mut self, other: Seen) -> Self {
+    fn join(mut self, other: SituationCounts) -> Self {
         for (situation, count) in other.0 {
             *self.0.entry(situation).or_default() += count;
         }
@@ -83,7 +83,7 @@ impl Seen {
 #[test]
 fn guarantees_hold_under_any_fault() {
     let (mut steps, mut reads, mut writes) = (0, 0, 0);
-    let mut seen = Seen::default();
+    let mut seen = SituationCounts::default();
     let seeds = seeds();
     for seed in seeds.clone() {
         let outcome = fine(Options { seed, ..Options::default() });
@@ -100,7 +100,7 @@ fn guarantees_hold_under_any_fault() {
 /// A step is made and taken over in slices of 256 changes, which no run has. Here a slice has one or two.
 #[test]
 fn guarantees_hold_with_sliced_steps() {
-    let mut seen = Seen::default();
+    let mut seen = SituationCounts::default();
     let seeds = seeds();
     for seed in seeds.clone() {
         let step_slice = 1 + seed as usize % 2;
@@ -116,7 +116,7 @@ fn guarantees_hold_with_databases_after_power_failures() {
         None => 0..variable("LULL_REPLICATE_DATABASE_SEEDS").unwrap_or(DATABASE_SEEDS),
     };
     let share = |seeds: Vec<u64>| {
-        let mut seen = Seen::default();
+        let mut seen = SituationCounts::default();
         let storage = Storage::Database;
         let runs = seeds.into_iter().map(|seed| Options { seed, storage, ..Options::default() });
         runs.for_each(|options| seen.add(&fine(options)));
@@ -128,7 +128,7 @@ fn guarantees_hold_with_databases_after_power_failures() {
         let running: Vec<_> = shares.map(|seeds| scope.spawn(|| share(seeds))).collect();
         let joined =
             running.into_iter().map(|one| one.join().unwrap_or_else(|why| resume_unwind(why)));
-        joined.fold(Seen::default(), Seen::join)
+        joined.fold(SituationCounts::default(), SituationCounts::join)
     });
     println!("{seeds:?} with databases");
     seen.expect_all(seeds.end - seeds.start);

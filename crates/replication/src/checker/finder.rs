@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Log, Name, Seen};
+use super::{Log, Name, Observation};
 
 /// Names, and whether their bodies are of interest, in order.
 type Question = Vec<(Name, bool)>;
@@ -36,7 +36,7 @@ pub(super) struct Finder<'a> {
 
 /// A number for the observation of a name. So a sum represents several observations, and a change of one of
 /// them is one addition. Two states may have the same sum: candidates are checked.
-fn mark(name: Name, seen: Seen) -> u64 {
+fn mark(name: Name, seen: Observation) -> u64 {
     // The finaliser of SplitMix64: it only has to scatter similar values.
     let scatter = |value: u64| {
         let mut mixed = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -45,9 +45,9 @@ fn mark(name: Name, seen: Seen) -> u64 {
         mixed ^ (mixed >> 31)
     };
     let (kind, body) = match seen {
-        Seen::Absent => (0, 0),
-        Seen::Present => (1, 0),
-        Seen::Body(body) => (2, body.0),
+        Observation::Absent => (0, 0),
+        Observation::Present => (1, 0),
+        Observation::Body(body) => (2, body.0),
     };
     scatter(scatter(scatter(u64::from(name.0)) ^ kind) ^ body)
 }
@@ -71,15 +71,15 @@ impl<'a> Finder<'a> {
     fn count(&mut self, _work: usize) {}
 
     /// The least position from `floor` that fits the whole read.
-    pub(super) fn position(&mut self, seen: &[(Name, Seen)], floor: u64) -> Option<u64> {
+    pub(super) fn position(&mut self, seen: &[(Name, Observation)], floor: u64) -> Option<u64> {
         self.count(seen.len());
         let log = self.log;
         let (mut least, mut end) = (floor, log.end() + 1);
         let mut open = Vec::new();
         for &(name, seen) in seen {
             match (seen, log.positions.get(&(name, seen)).map(Vec::as_slice)) {
-                (Seen::Body(_) | Seen::Present, None) => return None,
-                (Seen::Body(_), Some(&[from])) => {
+                (Observation::Body(_) | Observation::Present, None) => return None,
+                (Observation::Body(_), Some(&[from])) => {
                     least = least.max(from);
                     end = end.min(log.overwritten(name, from));
                 }
@@ -101,11 +101,11 @@ impl<'a> Finder<'a> {
     }
 
     /// The least position after one that does not fit.
-    fn next(&mut self, mut seen: Vec<(Name, Seen)>, behind: u64) -> Option<u64> {
+    fn next(&mut self, mut seen: Vec<(Name, Observation)>, behind: u64) -> Option<u64> {
         seen.sort_unstable();
         seen.dedup();
         let question: Question =
-            seen.iter().map(|(name, seen)| (*name, matches!(seen, Seen::Body(_)))).collect();
+            seen.iter().map(|(name, seen)| (*name, matches!(seen, Observation::Body(_)))).collect();
         if !self.answers.contains_key(&question) {
             let answers = self.answers_of(&question);
             self.answers.insert(question.clone(), answers);
@@ -124,9 +124,9 @@ impl<'a> Finder<'a> {
         for (number, (name, bodies)) in question.iter().enumerate() {
             for (at, body) in self.log.histories.get(name).into_iter().flatten() {
                 let seen = match body {
-                    Some(body) if *bodies => Seen::Body(*body),
-                    Some(_) => Seen::Present,
-                    None => Seen::Absent,
+                    Some(body) if *bodies => Observation::Body(*body),
+                    Some(_) => Observation::Present,
+                    None => Observation::Absent,
                 };
                 changes.push((*at, number, mark(*name, seen)));
             }
@@ -134,7 +134,7 @@ impl<'a> Finder<'a> {
         self.count(changes.len());
         changes.sort_unstable();
         let mut now: Vec<u64> =
-            question.iter().map(|(name, _)| mark(*name, Seen::Absent)).collect();
+            question.iter().map(|(name, _)| mark(*name, Observation::Absent)).collect();
         let mut sum = now.iter().copied().fold(0, u64::wrapping_add);
         let mut answers = Answers::new();
         for commit in changes.chunk_by(|one, next| one.0 == next.0) {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     /// The cost of as many reads as the log is long, each from a different floor.
-    fn work(log: &Log, seen: impl Fn(u64) -> Vec<(Name, Seen)>) -> u64 {
+    fn work(log: &Log, seen: impl Fn(u64) -> Vec<(Name, Observation)>) -> u64 {
         let mut finder = Finder::new(log);
         for floor in 0..log.end() {
             finder.position(&seen(floor), floor);
@@ -198,13 +198,13 @@ mod tests {
             log((0..length).map(|at| vec![(FIRST, Some(at % 2)), (OTHER, Some(at % 2))]))
         };
         let once = |length: u64| log((0..length).map(|at| vec![(FIRST, Some(at))]));
-        type Case<'a> = (&'a dyn Fn(u64) -> Log, &'a dyn Fn(u64) -> Vec<(Name, Seen)>, &'a str);
-        let body = |body| Seen::Body(Body(body));
+        type Case<'a> = (&'a dyn Fn(u64) -> Log, &'a dyn Fn(u64) -> Vec<(Name, Observation)>, &'a str);
+        let body = |body| Observation::Body(Body(body));
         let cases: [Case<'_>; 6] = [
-            (&in_turns, &|_| vec![(FIRST, Seen::Absent), (OTHER, Seen::Absent)], "both absent"),
-            (&in_turns, &|_| vec![(FIRST, Seen::Present), (OTHER, Seen::Present)], "both present"),
-            (&deleted, &|_| vec![(FIRST, Seen::Present)], "deleted, and present"),
-            (&deleted, &|_| vec![(FIRST, Seen::Present), (OTHER, Seen::Absent)], "so with another"),
+            (&in_turns, &|_| vec![(FIRST, Observation::Absent), (OTHER, Observation::Absent)], "both absent"),
+            (&in_turns, &|_| vec![(FIRST, Observation::Present), (OTHER, Observation::Present)], "both present"),
+            (&deleted, &|_| vec![(FIRST, Observation::Present)], "deleted, and present"),
+            (&deleted, &|_| vec![(FIRST, Observation::Present), (OTHER, Observation::Absent)], "so with another"),
             (&again, &|_| vec![(FIRST, body(0)), (OTHER, body(1))], "bodies that come back"),
             (&once, &|at| vec![(FIRST, body(at))], "bodies of their own"),
         ];
@@ -234,9 +234,9 @@ mod tests {
             for _ in 0..60 {
                 let mut one = |_| {
                     let seen = match draw(4) {
-                        0 => Seen::Absent,
-                        1 => Seen::Present,
-                        _ => Seen::Body(Body(draw(3))),
+                        0 => Observation::Absent,
+                        1 => Observation::Present,
+                        _ => Observation::Body(Body(draw(3))),
                     };
                     (Name(draw(3) as u32), seen)
                 };

@@ -48,7 +48,7 @@ pub struct Acknowledged {
 
 /// The observation of a name in a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Seen {
+pub enum Observation {
     /// This body.
     Body(Body),
     /// It exists.
@@ -71,7 +71,7 @@ pub struct Read {
     /// Δ promised for this read; none for no bound.
     pub bound: Option<Duration>,
     /// The observations, made at once.
-    pub seen: Vec<(Name, Seen)>,
+    pub seen: Vec<(Name, Observation)>,
 }
 
 /// A broken promise. Reads are named by their place in the history.
@@ -135,7 +135,7 @@ pub struct Log {
     /// By name, its bodies with their positions, ordered by position.
     histories: BTreeMap<Name, Vec<(u64, Option<Body>)>>,
     /// By name and observation, the positions where it first holds.
-    positions: BTreeMap<(Name, Seen), Vec<u64>>,
+    positions: BTreeMap<(Name, Observation), Vec<u64>>,
 }
 
 impl Log {
@@ -149,10 +149,10 @@ impl Log {
                 let mut add = |seen| positions.entry((*name, seen)).or_default().push(position);
                 match body {
                     Some(body) => {
-                        add(Seen::Body(*body));
-                        add(Seen::Present);
+                        add(Observation::Body(*body));
+                        add(Observation::Present);
                     }
-                    None => add(Seen::Absent),
+                    None => add(Observation::Absent),
                 }
             }
         }
@@ -170,17 +170,17 @@ impl Log {
         next.checked_sub(1).and_then(|last| history[last].1)
     }
 
-    fn fits(&self, name: Name, seen: Seen, position: u64) -> bool {
+    fn fits(&self, name: Name, seen: Observation, position: u64) -> bool {
         let now = self.at(name, position);
         match seen {
-            Seen::Body(body) => now == Some(body),
-            Seen::Present => now.is_some(),
-            Seen::Absent => now.is_none(),
+            Observation::Body(body) => now == Some(body),
+            Observation::Present => now.is_some(),
+            Observation::Absent => now.is_none(),
         }
     }
 
     /// The lowest position from `floor` at which the name matches the observation.
-    fn earliest(&self, name: Name, seen: Seen, floor: u64) -> Option<u64> {
+    fn earliest(&self, name: Name, seen: Observation, floor: u64) -> Option<u64> {
         if self.fits(name, seen, floor) {
             return Some(floor);
         }
@@ -239,7 +239,7 @@ pub fn check(log: &Log, acknowledged: &[Acknowledged], reads: &[Read]) -> Vec<Vi
 
 /// Why no position fits.
 fn why(finder: &mut Finder<'_>, read: &Read, at: usize, floor: u64) -> Violation {
-    let never = |(name, seen): &(Name, Seen)| finder.log.earliest(*name, *seen, 0).is_none();
+    let never = |(name, seen): &(Name, Observation)| finder.log.earliest(*name, *seen, 0).is_none();
     if read.seen.iter().any(never) {
         Violation::Phantom { read: at }
     } else if finder.position(&read.seen, 0).is_none() {

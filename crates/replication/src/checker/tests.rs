@@ -25,9 +25,9 @@ fn body(change: &str) -> Option<Body> {
 fn read(session: u64, replica: u64, began: u64, seen: &str) -> Read {
     let one = |seen: &str| {
         let what = match &seen[1..] {
-            "-" => Seen::Absent,
-            "+" => Seen::Present,
-            _ => Seen::Body(body(seen).expect("a number")),
+            "-" => Observation::Absent,
+            "+" => Observation::Present,
+            _ => Observation::Body(body(seen).expect("a number")),
         };
         (name(seen), what)
     };

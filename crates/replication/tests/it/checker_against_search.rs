@@ -5,7 +5,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use lull_replication::checker::{Acknowledged, Body, Changes, Log, Name, Read, Seen, check};
+use lull_replication::checker::{Acknowledged, Body, Changes, Log, Name, Read, Observation, check};
 use proptest::prelude::*;
 use stateright::semantics::{ConsistencyTester, SequentialConsistencyTester, SequentialSpec};
 
@@ -111,7 +111,7 @@ fn by_checker(commits: &[Changes], sessions: &[Reads]) -> bool {
     let mut history = Vec::new();
     for (session, reads) in (0_u64..).zip(sessions) {
         for (at, read) in (0_u64..).zip(reads) {
-            let seen = |body: Option<Body>| body.map_or(Seen::Absent, Seen::Body);
+            let seen = |body: Option<Body>| body.map_or(Observation::Absent, Observation::Body);
             history.push(Read {
                 session,
                 replica: session,
@@ -223,7 +223,7 @@ fn by_checker_in_time(commits: &[Changes], acknowledged: &[u64], reads: &[Timed]
             bound: bound.map(Duration::from_secs),
             seen: seen
                 .iter()
-                .map(|(name, body)| (*name, body.map_or(Seen::Absent, Seen::Body)))
+                .map(|(name, body)| (*name, body.map_or(Observation::Absent, Observation::Body)))
                 .collect(),
         })
         .collect();

@@ -130,15 +130,15 @@ struct Rare {
     random: Random,
     delays: Option<Box<ClassDelays>>,
     /// The packets that left during catching up for an observer.
-    seen: Seen,
+    seen: CarriedPackets,
     trace: Option<TraceService>,
 }
 
 /// Packets that must be put on a wire, with the times at which they reach its end.
 #[derive(Debug, Default)]
-struct Seen(Vec<(Timestamp, Packet)>);
+struct CarriedPackets(Vec<(Timestamp, Packet)>);
 
-impl Wire for Seen {
+impl Wire for CarriedPackets {
     fn carry(&mut self, arrives: Timestamp, packet: &Packet) {
         self.0.push((arrives, *packet));
     }
@@ -197,7 +197,7 @@ impl Links {
             effects: Effects::default(),
             random,
             delays: None,
-            seen: Seen::default(),
+            seen: CarriedPackets::default(),
             trace: None,
         });
     }

@@ -136,7 +136,7 @@ pub(super) struct ConnectionSlot {
     pub(super) connection: Option<Connection>,
 }
 
-/// All connections. Places are reused, so that memory depends on the open connections, not on all past ones.
+/// All connections. Slots are reused, so that memory depends on the open connections, not on all past ones.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     slots: Vec<ConnectionSlot>,

@@ -27,9 +27,9 @@ pub(super) struct Navigation {
     pub(super) load: Option<Duration>,
 }
 
-/// Some of them.
+/// The counts of some navigations.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct NavigationCounts {
     pub(super) count: u64,
     pub(super) cached: u64,
     pub(super) ahead: u64,
@@ -38,7 +38,7 @@ pub(super) struct Seen {
     pub(super) load: Counted,
 }
 
-impl Seen {
+impl NavigationCounts {
     fn note(&mut self, one: &Navigation) {
         self.count += 1;
         self.cached += u64::from(one.cached);
@@ -48,7 +48,7 @@ impl Seen {
         one.load.into_iter().for_each(|time| self.load.note(time));
     }
 
-    fn add(&mut self, more: &Seen) {
+    fn add(&mut self, more: &NavigationCounts) {
         self.count += more.count;
         self.cached += more.cached;
         self.ahead += more.ahead;
@@ -60,9 +60,9 @@ impl Seen {
 
 #[derive(Debug, Default)]
 struct Kept {
-    all: Seen,
+    all: NavigationCounts,
     /// Slots with navigations, by their number, the last one last.
-    slots: VecDeque<(u64, Seen)>,
+    slots: VecDeque<(u64, NavigationCounts)>,
 }
 
 /// Navigations of one kind of visitors.
@@ -78,7 +78,7 @@ impl Navigations {
         match kept.slots.back_mut().filter(|(number, _)| *number >= slot) {
             Some((_, seen)) => seen.note(one),
             None => {
-                let mut seen = Seen::default();
+                let mut seen = NavigationCounts::default();
                 seen.note(one);
                 kept.slots.push_back((slot, seen));
             }
@@ -86,13 +86,13 @@ impl Navigations {
     }
 
     /// All since the start.
-    pub(super) fn all(&self) -> Seen {
+    pub(super) fn all(&self) -> NavigationCounts {
         lock(&self.0).all.clone()
     }
 
     /// Those of the last hour, or of some minutes less.
-    pub(super) fn last_hour(&self, now: Timestamp) -> Seen {
-        let mut seen = Seen::default();
+    pub(super) fn last_hour(&self, now: Timestamp) -> NavigationCounts {
+        let mut seen = NavigationCounts::default();
         let slots = &lock(&self.0).slots;
         slots
             .iter()

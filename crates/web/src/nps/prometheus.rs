@@ -3,7 +3,7 @@
 use lull_metrics::{Histogram, Labels, Metrics, labels};
 
 use super::counts::Counts;
-use super::navigations::Seen;
+use super::navigations::NavigationCounts;
 use super::shared::Shared;
 use super::sharing::SharingFigures;
 use super::times::Counted;
@@ -138,7 +138,7 @@ fn reports(counts: &Counts, to: &mut Metrics) {
     );
 }
 
-fn navigations(counts: &Counts, with: &Seen, without: &Seen, to: &mut Metrics) {
+fn navigations(counts: &Counts, with: &NavigationCounts, without: &NavigationCounts, to: &mut Metrics) {
     to.counters(
         "navigations",
         "Navigations that scripts reported, with prefetching and in the held-back group.",
@@ -254,7 +254,7 @@ fn state(shared: &Shared, to: &mut Metrics) {
     }
 }
 
-fn histograms(counts: &Counts, with: &Seen, without: &Seen, to: &mut Metrics) {
+fn histograms(counts: &Counts, with: &NavigationCounts, without: &NavigationCounts, to: &mut Metrics) {
     let (demand, probes) = (counts.demand.counted(), counts.probes.counted());
     for (name, help, rows) in [
         (

@@ -3,7 +3,7 @@
 use lull_cc::Timestamp;
 use serde_json::{Value, json};
 
-use super::navigations::{Navigations, Seen};
+use super::navigations::{Navigations, NavigationCounts};
 use super::shared::Shared;
 use super::times::Counted;
 use crate::policy::{CookieFigures, CookieVerdict};
@@ -131,7 +131,7 @@ fn navigations(of: &Navigations, now: Timestamp) -> Value {
     all
 }
 
-fn seen(of: &Seen) -> Value {
+fn seen(of: &NavigationCounts) -> Value {
     json!({
         "count": of.count,
         "cached": of.cached,

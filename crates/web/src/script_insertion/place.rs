@@ -127,7 +127,7 @@ struct Looking {
 /// Reads a page to the end of its head.
 pub(super) struct Head {
     rewriter: HtmlRewriter<'static, Counter>,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<ParserState>>,
     /// Received bytes that were not sent: the parser is not past them.
     held: Vec<u8>,
     /// Number of bytes that were output.
@@ -138,7 +138,7 @@ pub(super) struct Head {
 
 /// The observations of the parser, and its position.
 #[derive(Debug, Default)]
-struct Seen {
+struct ParserState {
     passed: usize,
     place: Option<usize>,
     no_place: Option<NoInsertionPoint>,
@@ -147,7 +147,7 @@ struct Seen {
     policies: Vec<String>,
 }
 
-impl Seen {
+impl ParserState {
     fn leave(&mut self, why: NoInsertionPoint) {
         if self.no_place.is_none_or(|before| before.weight() < why.weight()) {
             self.no_place = Some(why);
@@ -156,7 +156,7 @@ impl Seen {
 }
 
 /// Counts the bytes that the parser is past.
-struct Counter(Arc<Mutex<Seen>>);
+struct Counter(Arc<Mutex<ParserState>>);
 
 impl OutputSink for Counter {
     fn handle_chunk(&mut self, chunk: &[u8]) {
@@ -164,7 +164,7 @@ impl OutputSink for Counter {
     }
 }
 
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+fn lock(seen: &Mutex<ParserState>) -> MutexGuard<'_, ParserState> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -204,7 +204,7 @@ impl Injector {
             None => out.extend_from_slice(input),
             Some(looking) => {
                 let decided = looking.head.push(input, out);
-                self.settle(decided, out);
+                self.release(decided, out);
             }
         }
     }
@@ -213,12 +213,12 @@ impl Injector {
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         if let Some(looking) = &mut self.looking {
             let decided = looking.head.at_the_end();
-            self.settle(Some(decided), out);
+            self.release(Some(decided), out);
         }
     }
 
     /// Sends the held bytes, with the tag at its place if there is one.
-    fn settle(&mut self, decided: Option<Result<usize, NoInsertionPoint>>, out: &mut Vec<u8>) {
+    fn release(&mut self, decided: Option<Result<usize, NoInsertionPoint>>, out: &mut Vec<u8>) {
         let Some(decided) = decided else {
             return;
         };
@@ -255,7 +255,7 @@ impl Head {
         encoding: &'static Encoding,
         encoding_is_stated: bool,
     ) -> Option<Self> {
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let seen = Arc::new(Mutex::new(ParserState::default()));
         let rewriter = rewriter(&seen, origin, encoding)?;
         Some(Head {
             rewriter,
@@ -321,7 +321,7 @@ impl Head {
 }
 
 fn rewriter(
-    seen: &Arc<Mutex<Seen>>,
+    seen: &Arc<Mutex<ParserState>>,
     origin: Option<Url>,
     encoding: &'static Encoding,
 ) -> Option<HtmlRewriter<'static, Counter>> {
@@ -352,7 +352,7 @@ fn rewriter(
 /// Examines a start tag.
 fn visit(
     element: &mut Element<'_, '_>,
-    shared: &Arc<Mutex<Seen>>,
+    shared: &Arc<Mutex<ParserState>>,
     origin: Option<&Url>,
 ) -> lol_html::HandlerResult {
     let name = element.tag_name();

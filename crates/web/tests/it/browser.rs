@@ -411,7 +411,7 @@ fn page_is_reported_by_the_url_of_its_navigation() {
     // Like scripts that draw the next page themselves.
     chromium.run("history.pushState(0, '', '/b/details')");
     chromium.goto(&site.url("/c"));
-    let told = |seen: &site::Seen| {
+    let told = |seen: &site::Recorded| {
         let mut reports = seen.beacons.iter().filter(|beacon| beacon.came_as() == "/b");
         reports.find_map(|beacon| Some((beacon.page.clone(), beacon.nav.as_ref()?.cached)))
     };
@@ -438,7 +438,7 @@ fn script_inserted_twice_runs_once() {
     );
     chromium.goto(&site.url("/c"));
     chromium.goto(&site.url("/a"));
-    let told = |seen: &site::Seen, page: &str| {
+    let told = |seen: &site::Recorded, page: &str| {
         let of = |beacon: &&lull_web::protocol::Beacon| beacon.page == page && beacon.nav.is_some();
         seen.beacons.iter().filter(of).count()
     };

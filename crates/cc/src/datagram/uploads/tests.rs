@@ -25,7 +25,7 @@ struct Model {
 
 /// What happened in a time.
 #[derive(Debug, Default)]
-struct Seen {
+struct Observed {
     passed: u64,
     /// The sum of the backlog, and its maximum.
     backlog: u64,
@@ -42,7 +42,7 @@ impl Model {
     }
 
     /// One millisecond in which the sender offers packets, and others keep `others` bytes in the queue.
-    fn step(&mut self, offered: u64, others: u64, seen: &mut Seen) {
+    fn step(&mut self, offered: u64, others: u64, seen: &mut Observed) {
         self.now += 1_000;
         let before = self.queue.passed();
         for _ in 0..offered {
@@ -84,8 +84,8 @@ impl Model {
         }
     }
 
-    fn run(&mut self, millis: u64, offered: u64, others: u64) -> Seen {
-        let mut seen = Seen::default();
+    fn run(&mut self, millis: u64, offered: u64, others: u64) -> Observed {
+        let mut seen = Observed::default();
         for _ in 0..millis {
             self.step(offered, others, &mut seen);
         }

@@ -37,7 +37,7 @@ const MAX_PAGE_BYTES: u64 = 1 << 20;
 
 /// The places of keys, for later checks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Places {
+pub(super) struct KeyOffsets {
     pub(super) table: usize,
     pub(super) names: usize,
     pub(super) certificate: usize,
@@ -55,7 +55,7 @@ pub(super) fn read(
     service_worker: &mut Option<Listen>,
 ) -> Result<SiteSetup> {
     let mut options = Options::default();
-    let mut at = Places { table: table.at, ..Places::default() };
+    let mut at = KeyOffsets { table: table.at, ..KeyOffsets::default() };
     let mut site = None;
     let mut own = Vec::new();
     for (key, value) in in_order(table.table) {
@@ -105,7 +105,7 @@ fn take(
     key: &Key<'_>,
     value: &Value<'_>,
     site: &mut SiteConfig,
-    at: &mut Places,
+    at: &mut KeyOffsets,
 ) -> Result<()> {
     match key.get_ref().as_ref() {
         "names" => {

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lull_replication::checker::{self, Acknowledged, Body, Changes, Log, Name, Seen, check};
+use lull_replication::checker::{self, Acknowledged, Body, Changes, Log, Name, Observation, check};
 use lull_testing::{command, fuse, needs};
 use serde_json::Value;
 
@@ -104,8 +104,8 @@ fn read(addresses: &Addresses, begun: Instant, session: u64) -> Vec<checker::Rea
         };
         token = format!("Lull-Session: {}\r\n", answer.header("lull-session").unwrap());
         let seen = match answer.status {
-            200 => Seen::Body(Body(number_of(&answer.body))),
-            _ => Seen::Absent,
+            200 => Observation::Body(Body(number_of(&answer.body))),
+            _ => Observation::Absent,
         };
         let (ended, bound) = (begun.elapsed(), Some(BOUND));
         let seen = vec![(Name(name as u32), seen)];
@@ -124,7 +124,7 @@ fn look(place: &str, begun: Instant, replica: u64, seed: u64) -> Vec<checker::Re
         let began = begun.elapsed();
         let output = Command::new("cat").arg(format!("{place}/{name}")).output().unwrap();
         if output.status.success() {
-            let seen = vec![(Name(name as u32), Seen::Body(Body(number_of(&output.stdout))))];
+            let seen = vec![(Name(name as u32), Observation::Body(Body(number_of(&output.stdout))))];
             let (session, ended, bound) = (100 + replica, begun.elapsed(), Some(BOUND));
             reads.push(checker::Read { session, replica, began, ended, bound, seen });
         }

@@ -40,7 +40,7 @@ async fn unanswerable_read_is_redirected_once() {
         (ReadError::Lost, false),
         (ReadError::Stopped, false),
     ] {
-        let answer = sends.unanswered(error, &uri, Seen::default());
+        let answer = sends.unanswered(error, &uri, ClientState::default());
         assert_eq!(answer.status() == StatusCode::TEMPORARY_REDIRECT, can_elsewhere, "{error:?}");
         let place = answer.headers().get(header::LOCATION).and_then(|place| place.to_str().ok());
         let goes = place.is_some_and(|place| place.starts_with("http://other:1/a?lull-session="));
@@ -51,8 +51,8 @@ async fn unanswerable_read_is_redirected_once() {
             StatusCode::SERVICE_UNAVAILABLE
         };
         for answer in [
-            sends.unanswered(error, &sent, Seen::default()),
-            errs.unanswered(error, &uri, Seen::default()),
+            sends.unanswered(error, &sent, ClientState::default()),
+            errs.unanswered(error, &uri, ClientState::default()),
         ] {
             assert_eq!(answer.status(), status, "{error:?}");
         }
@@ -128,7 +128,7 @@ fn session_token_comes_by_header_cookie_or_query() {
     let token = |at| ours.issue(Sequence(at));
     let foreign = theirs.issue(Sequence(9));
     let seen =
-        |at, kept, is_reissued| Ok(Seen { at: Sequence(at), kept: Sequence(kept), is_reissued });
+        |at, kept, is_reissued| Ok(ClientState { at: Sequence(at), kept: Sequence(kept), is_reissued });
     for (header, cookie, query, expected) in [
         (None, None, None, seen(0, 0, false)),
         (Some(token(3)), None, None, seen(3, 3, false)),
@@ -152,11 +152,11 @@ fn session_token_comes_by_header_cookie_or_query() {
             request = request.header(header::COOKIE, format!("a=1; {COOKIE}={cookie}; b=3"));
         }
         let request = request.body(()).expect("a request");
-        assert_eq!(Seen::of(&request, &ours), expected, "{request:?}");
+        assert_eq!(ClientState::from_request(&request, &ours), expected, "{request:?}");
     }
     let request = Request::builder().header(SESSION, &b"\xff"[..]).body(());
     let request = request.expect("a request");
-    assert_eq!(Seen::of(&request, &ours), Err(TokenError::Malformed));
+    assert_eq!(ClientState::from_request(&request, &ours), Err(TokenError::Malformed));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn cookie_of_an_old_key_is_reissued() {
         [(Keyring::new(key(1), Some(key(2))), false), (Keyring::new(key(2), Some(key(1))), true)]
     {
         let (at, kept) = (Sequence(4), Sequence(4));
-        assert_eq!(Seen::of(&request, &ring), Ok(Seen { at, kept, is_reissued }));
+        assert_eq!(ClientState::from_request(&request, &ring), Ok(ClientState { at, kept, is_reissued }));
     }
 }
 

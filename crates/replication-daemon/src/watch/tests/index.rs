@@ -88,18 +88,18 @@ fn all_names_of_a_file_are_found_by_its_inode() {
     }
     folder.read("b", Duration::from_secs(61));
     let inode = folder.fingerprint("b").inode;
-    let looked = |name: &str| -> Names { [(name.into(), Depth::Mode)].into() };
+    let scanned = |name: &str| -> Names { [(name.into(), Depth::Mode)].into() };
     let read = |name: &str| [(Name::from(name), inode)].into();
-    let others = folder.index.others(&read("b"), &looked("b"));
+    let others = folder.index.others(&read("b"), &scanned("b"));
     assert_eq!(names(Some(others)), ["a (mode)"], "it was read when it was the only one");
     assert!(!folder.is_known("a"), "its bytes have changed, too");
     folder.read("d", Duration::from_secs(61));
-    let others = folder.index.others(&read("a"), &looked("a"));
+    let others = folder.index.others(&read("a"), &scanned("a"));
     assert_eq!(names(Some(others)), ["b (mode)", "d (mode)"]);
     let all = [(Name::new(), Depth::Whole)].into();
     assert_eq!(folder.index.others(&read("a"), &all), Names::new(), "they were looked at");
     // Removed names are dropped.
-    folder.index.retain_found(&looked("b"), &BTreeMap::new());
-    let others = folder.index.others(&read("a"), &looked("a"));
+    folder.index.retain_found(&scanned("b"), &BTreeMap::new());
+    let others = folder.index.others(&read("a"), &scanned("a"));
     assert_eq!(names(Some(others)), ["d (mode)"]);
 }

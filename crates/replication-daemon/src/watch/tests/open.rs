@@ -6,19 +6,19 @@ use super::*;
 fn restless_file_is_retried_with_backoff() {
     let mut plan = Plan::default();
     let all: Names = [(Name::new(), Depth::Whole)].into();
-    let restless = Seen { restless: [Name::from("a")].into(), ..Seen::default() };
+    let restless = ScanResult { restless: [Name::from("a")].into(), ..ScanResult::default() };
     let mut waits = Vec::new();
     let mut now = 0;
     for _ in 0..6 {
-        plan.seen(at(now), &all, &restless);
+        plan.handle_scan(at(now), &all, &restless);
         let next = plan.poll_timeout().expect("it is looked at again").as_nanos() / 1_000_000;
         waits.push(next - now);
         now = next;
         assert_eq!(names(plan.take(at(now))), ["a"]);
     }
     assert_eq!(waits, [1_000, 2_000, 4_000, 8_000, 8_000, 8_000]);
-    plan.seen(at(now), &all, &Seen::default());
-    plan.seen(at(now), &all, &restless);
+    plan.handle_scan(at(now), &all, &ScanResult::default());
+    plan.handle_scan(at(now), &all, &restless);
     assert_eq!(plan.poll_timeout(), Some(at(now + 1_000)), "it was at rest in between");
 }
 
@@ -67,7 +67,7 @@ fn file_written_during_a_mode_change_is_taken_later() {
     let committed: BTreeMap<_, _> = committed.map(|(name, version)| (path(name), version)).into();
     let files = [("same", 1), ("other", 2), ("new", 3), ("whole", 4)];
     let files = files.map(|(name, body)| (path(name), content(body, true))).into();
-    let seen = Seen { files, ..Seen::default() };
+    let seen = ScanResult { files, ..ScanResult::default() };
     let mode = |name: &str| (Name::from(name), Depth::Mode);
     let names: Names = [mode("same"), mode("other"), mode("new"), mode("gone")].into();
     let behind: Vec<_> = seen.behind(&names, &committed).collect();

@@ -18,7 +18,7 @@ use crate::watch::events::Events;
 use crate::watch::index::Index;
 use crate::watch::plan::Plan;
 use crate::watch::repair::Stray;
-use crate::watch::seen::{Depth, Names};
+use crate::watch::scan_result::{Depth, Names};
 use crate::watch::{Ended, Watcher};
 
 /// An origin with a watcher of a folder, which runs step by step.
@@ -61,7 +61,7 @@ impl Bench {
         for (name, bytes) in files {
             bench.write(name, bytes);
         }
-        bench.look(&[""]);
+        bench.scan(&[""]);
         assert_eq!(bench.committed().len(), files.len());
         bench
     }
@@ -81,10 +81,10 @@ impl Bench {
     }
 
     /// Scans these names and commits the result.
-    fn look(&mut self, names: &[&str]) {
+    fn scan(&mut self, names: &[&str]) {
         let names: Names = names.iter().map(|name| (name.into(), Depth::Whole)).collect();
         let worked = block_in_place(|| self.watcher.work(names));
-        assert!(matches!(worked, Ok(_) | Err(Ended::Stopped)));
+        assert!(matches!(worked, Ok(_) | Err(Ended::ScanStopped)));
     }
 
     /// Handles the events so far, as one batch.
@@ -130,7 +130,7 @@ async fn folder_renamed_during_a_full_scan_is_never_missing() {
             fs::rename(folder, folder.with_file_name("e")).unwrap();
         }
     });
-    bench.look(&[""]);
+    bench.scan(&[""]);
     assert_eq!(bench.names(), ["e/a", "e/b/c"]);
     assert_eq!(bench.commits(), 2, "as one transaction");
     // And it is watched under its new name.
@@ -250,9 +250,9 @@ async fn comparison_reads_only_files_that_differ() {
     bench.batch();
     assert_eq!(bench.names().len(), 41);
     let before = bytes_read();
-    bench.look(&[""]);
+    bench.scan(&[""]);
     let all = bytes_read() - before;
-    assert!(all < SIZE as u64, "a look at everything has read {all} bytes");
+    assert!(all < SIZE as u64, "a scan of everything has read {all} bytes");
     // No event reports this.
     fs::write(&outside, [99; SIZE]).unwrap();
     let before = bytes_read();

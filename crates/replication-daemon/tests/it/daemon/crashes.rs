@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lull_replication::checker::{Acknowledged, Body, Changes, Log, Name, Read, Seen, check};
+use lull_replication::checker::{Acknowledged, Body, Changes, Log, Name, Read, Observation, check};
 use lull_replication::origin::{Put, Transaction};
 use lull_replication::replica::Staleness;
 use lull_replication::types::{Metadata, Sequence};
@@ -116,7 +116,7 @@ async fn read(here: Shared, begun: Instant, session: u64) -> Vec<Read> {
             continue;
         };
         let seen = match found {
-            None => Seen::Absent,
+            None => Observation::Absent,
             Some(found) => {
                 let mut bytes = Vec::new();
                 while bytes.len() < found.version.content.size.0 as usize {
@@ -125,7 +125,7 @@ async fn read(here: Shared, begun: Instant, session: u64) -> Vec<Read> {
                     let Ok(piece) = found.piece(number).await else { continue 'reads };
                     bytes.extend(piece.expect("within the time of grace"));
                 }
-                Seen::Body(body_of(&bytes))
+                Observation::Body(body_of(&bytes))
             }
         };
         after = after.max(at);

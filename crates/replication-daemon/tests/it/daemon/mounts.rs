@@ -95,7 +95,7 @@ impl Drop for Reader {
 
 /// A mount of the first replica, and a reader there. Dropped in this order, it never outlives the parts that
 /// it needs.
-pub(crate) struct Seen {
+pub(crate) struct MountedSite {
     pub(crate) reader: Reader,
     pub(crate) mounted: Mounted,
     pub(crate) folder: PathBuf,
@@ -103,7 +103,7 @@ pub(crate) struct Seen {
     pub(crate) site: Site,
 }
 
-impl Seen {
+impl MountedSite {
     pub(crate) async fn new(patience: Option<Duration>, change: impl Fn(&mut Config)) -> Self {
         let site = Site::with(1, change).await;
         let folder = site.folder().join("mount");
@@ -116,12 +116,12 @@ impl Seen {
         };
         let mounted = Mounted::open(&folder, site.replica(0).clone(), patience, tell);
         let mounted = mounted.expect("it is mounted");
-        Seen { reader: Reader::new(&folder), mounted, folder, gone, site }
+        MountedSite { reader: Reader::new(&folder), mounted, folder, gone, site }
     }
 
     /// With a lease of two seconds, with or without an origin.
     pub(crate) async fn leased() -> Self {
-        Seen::new(Some(Duration::from_millis(300)), |config| {
+        MountedSite::new(Some(Duration::from_millis(300)), |config| {
             config.staleness.connected = Duration::from_secs(2);
             config.staleness.disconnected = Some(Duration::from_secs(2));
             config.ping = Duration::from_millis(50);
@@ -129,7 +129,7 @@ impl Seen {
         .await
     }
 
-    /// Without an origin, until the lease of [`leased`](Seen::leased) is over.
+    /// Without an origin, until the lease of [`leased`](MountedSite::leased) is over.
     pub(crate) async fn outlive_the_lease(&mut self) {
         self.site.crash_origin();
         tokio::time::sleep(Duration::from_millis(2_500)).await;
@@ -157,7 +157,7 @@ impl Seen {
     }
 }
 
-/// Such that no body comes unless it is read, once [`Seen::fill`] was called; and without an origin only
+/// Such that no body comes unless it is read, once [`MountedSite::fill`] was called; and without an origin only
 /// bodies are waited for.
 pub(crate) fn bare(config: &mut Config) {
     config.staleness = Staleness {
@@ -176,7 +176,7 @@ pub(crate) const LARGE: usize = 90_000;
 fn mounted_files_and_folders_equal_the_written_ones() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(None, |_| {}).await;
+        let mut seen = MountedSite::new(None, |_| {}).await;
         let mut stager = seen.site.origin().bodies().stage();
         stager.write(b"#!/bin/sh\n").expect("a disk").expect("room");
         let payload = stager.finish().expect("a disk").expect("room");
@@ -228,7 +228,7 @@ fn mounted_files_and_folders_equal_the_written_ones() {
 fn mount_is_read_only() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(None, |_| {}).await;
+        let mut seen = MountedSite::new(None, |_| {}).await;
         seen.write(&[("a", Some(b"1"))]).await;
         for what in [
             "open(m + 'a', 'w')",
@@ -252,7 +252,7 @@ fn mount_is_read_only() {
 fn handle_and_mapping_keep_their_version() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(None, |_| {}).await;
+        let mut seen = MountedSite::new(None, |_| {}).await;
         seen.write(&[("a", Some(&body(1, 200_000))), ("b", Some(b"old"))]).await;
         let reader = &mut seen.reader;
         reader.ask("(a := open_('a')) and (b := open_('b'))");
@@ -274,7 +274,7 @@ fn handle_and_mapping_keep_their_version() {
 fn kernel_caches_pages_of_one_version_only() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(None, |_| {}).await;
+        let mut seen = MountedSite::new(None, |_| {}).await;
         for round in 0..20 {
             seen.write(&[("a", Some(&body(round, 100_000)))]).await;
             seen.reader.is_so(&format!("read('a') == body({round}, 100000)"));
@@ -289,7 +289,7 @@ fn kernel_caches_pages_of_one_version_only() {
 fn listing_reflects_the_folder_at_open() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(None, |_| {}).await;
+        let mut seen = MountedSite::new(None, |_| {}).await;
         let names = |prefix: &str| -> Vec<String> {
             // More than fits into one request of the kernel.
             (0..600).map(|number| format!("{prefix}-{}-{number}", "long".repeat(25))).collect()
@@ -314,7 +314,7 @@ fn listing_reflects_the_folder_at_open() {
 fn names_need_the_lease() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::leased().await;
+        let mut seen = MountedSite::leased().await;
         seen.write(&[("a", Some(b"1")), ("d/a", Some(b"1"))]).await;
         let reader = &mut seen.reader;
         assert_eq!(reader.ask("read('a')"), "b'1'");
@@ -351,7 +351,7 @@ fn names_need_the_lease() {
 fn operations_that_read_nothing_need_no_lease() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(None, |config| {
+        let mut seen = MountedSite::new(None, |config| {
             config.staleness.connected = Duration::from_secs(2);
             config.staleness.disconnected = Some(Duration::from_secs(2));
             config.ping = Duration::from_millis(50);
@@ -396,7 +396,7 @@ fn operations_that_read_nothing_need_no_lease() {
 fn mode_controls_read_and_execute_permission() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(None, |_| {}).await;
+        let mut seen = MountedSite::new(None, |_| {}).await;
         let mut stager = seen.site.origin().bodies().stage();
         stager.write(b"#!/bin/sh\nexit 7\n").expect("a disk").expect("room");
         let payload = stager.finish().expect("a disk").expect("room");
@@ -441,7 +441,7 @@ fn mode_controls_read_and_execute_permission() {
 fn blocked_open_gets_the_body_when_it_arrives() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(None, bare).await;
+        let mut seen = MountedSite::new(None, bare).await;
         seen.fill().await;
         seen.write(&[("a", Some(&body(1, LARGE)))]).await;
         seen.site.crash_origin();
@@ -458,7 +458,7 @@ fn blocked_open_can_be_interrupted_without_blocking_others() {
     needs!(fuse(), command("python3"));
     for order in [Order::Conservative, Order::Aggressive] {
         runtime().block_on(async {
-            let mut seen = Seen::new(None, |config| {
+            let mut seen = MountedSite::new(None, |config| {
                 bare(config);
                 config.order = order;
             })
@@ -499,7 +499,7 @@ fn blocked_open_can_be_interrupted_without_blocking_others() {
 fn blocked_read_times_out_if_configured() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(Some(Duration::from_millis(200)), bare).await;
+        let mut seen = MountedSite::new(Some(Duration::from_millis(200)), bare).await;
         seen.fill().await;
         seen.write(&[("a", Some(&body(1, LARGE)))]).await;
         seen.site.crash_origin();
@@ -514,7 +514,7 @@ fn overwritten_body_is_stale_after_the_grace_period() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let grace = Duration::from_secs(2);
-        let mut seen = Seen::new(None, |config| config.grace = grace).await;
+        let mut seen = MountedSite::new(None, |config| config.grace = grace).await;
         seen.write(&[("a", Some(&body(1, 3_000_000)))]).await;
         seen.reader.ask("(a := open_('a'))");
         let overwritten = Instant::now();
@@ -535,7 +535,7 @@ fn overwritten_body_is_stale_after_the_grace_period() {
 fn folder_time_changes_with_its_entries() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(None, |_| {}).await;
+        let mut seen = MountedSite::new(None, |_| {}).await;
         seen.write(&[("a/b", Some(b"1"))]).await;
         seen.reader.ask("(before := os.stat(m + 'a').st_mtime_ns)");
         seen.reader.is_so("os.stat(m + 'a').st_mtime_ns == before");

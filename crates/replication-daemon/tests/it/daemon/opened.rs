@@ -6,7 +6,7 @@ use lull_cc::Bytes;
 use lull_replication::types::Sequence;
 use lull_testing::{command, fuse, needs};
 
-use super::mounts::{LARGE, LIMIT, Reader, Seen, bare};
+use super::mounts::{LARGE, LIMIT, Reader, MountedSite, bare};
 use super::site::{body, path, patient, runtime};
 
 /// Of two large files.
@@ -19,8 +19,8 @@ const OTHER: &str = "(os.posix_fadvise(b := open_('b'), 0, 0, os.POSIX_FADV_DONT
 const SOON: Duration = Duration::from_millis(300);
 
 /// The reader has `a` open and has read a part of it; then `b` evicted it.
-async fn given_up() -> Seen {
-    let mut seen = Seen::new(None, |config| {
+async fn given_up() -> MountedSite {
+    let mut seen = MountedSite::new(None, |config| {
         bare(config);
         // Space for one body, not for two.
         config.quota = Some(Bytes(4_000_000));
@@ -84,7 +84,7 @@ fn many_page_waits_leave_capacity_for_others() {
     const FILES: u8 = 100;
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(None, |config| {
+        let mut seen = MountedSite::new(None, |config| {
             bare(config);
             config.quota = Some(Bytes(400_000));
         })

@@ -7,7 +7,7 @@ use lull_replication::time::WallTime;
 use lull_replication::types::{Content, Metadata, Mode};
 use lull_testing::{command, fuse, needs, root, skip};
 
-use super::mounts::Seen;
+use super::mounts::MountedSite;
 use super::site::{path, runtime};
 
 /// The order and the lease hold with remembered names: a name is looked up again after each state, and after
@@ -16,7 +16,7 @@ use super::site::{path, runtime};
 fn names_are_cached_until_the_state_changes() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::leased().await;
+        let mut seen = MountedSite::leased().await;
         let (remembers, _) = seen.mounted.lookups();
         if !remembers {
             skip("names_are_remembered", "Linux before 6.16 remembers no names of a mount");
@@ -53,7 +53,7 @@ fn names_are_cached_until_the_state_changes() {
 fn cached_name_gives_no_access_to_a_private_folder() {
     needs!(root(), fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(None, |_| {}).await;
+        let mut seen = MountedSite::new(None, |_| {}).await;
         let folder = Content::folder(WallTime::default(), Mode::new(0o700));
         let mut stager = seen.site.origin().bodies().stage();
         stager.write(b"1").expect("a disk").expect("room");

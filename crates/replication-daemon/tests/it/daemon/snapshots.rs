@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use lull_testing::{command, fuse, needs};
 
-use super::mounts::{LARGE, LIMIT, Seen, bare};
+use super::mounts::{LARGE, LIMIT, MountedSite, bare};
 use super::site::{body, runtime};
 
 #[test]
 fn past_state_is_a_folder() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(None, |_| {}).await;
+        let mut seen = MountedSite::new(None, |_| {}).await;
         let (first, second) = (body(1, 200_000), body(2, 300_000));
         seen.write(&[("a", Some(b"1")), ("d/b", Some(&first)), ("d/c", Some(b"c"))]).await;
         seen.write(&[("d/b", Some(&second)), ("d/c", None), ("e/f", Some(b"f"))]).await;
@@ -71,7 +71,7 @@ fn past_state_is_a_folder() {
 fn past_state_is_readable_without_the_origin() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::leased().await;
+        let mut seen = MountedSite::leased().await;
         seen.write(&[("a", Some(b"1"))]).await;
         seen.write(&[("a", Some(b"2"))]).await;
         seen.outlive_the_lease().await;
@@ -93,7 +93,7 @@ fn past_state_is_readable_without_the_origin() {
 fn unfetched_overwritten_body_is_stale_in_a_past_state() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(None, bare).await;
+        let mut seen = MountedSite::new(None, bare).await;
         seen.fill().await;
         seen.write(&[("a", Some(&body(1, LARGE)))]).await;
         seen.write(&[("a", Some(&body(2, LARGE)))]).await;
@@ -116,7 +116,7 @@ fn past_state_expires_with_its_overwritten_bodies() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
         let grace = Duration::from_secs(2);
-        let mut seen = Seen::new(None, |config| config.grace = grace).await;
+        let mut seen = MountedSite::new(None, |config| config.grace = grace).await;
         seen.write(&[("a", Some(&body(1, 3_000_000))), ("b", Some(b"b"))]).await;
         let reader = &mut seen.reader;
         assert_eq!(reader.ask("os.chdir(m + '.lull/@1')"), "None");

@@ -14,7 +14,7 @@ use lull_replication_daemon::http::{Blocked, OriginHttp, ReplicaHttp, Serving};
 use lull_testing::{command, fuse, needs, root};
 
 use super::faces::{ask, listen};
-use super::mounts::Seen;
+use super::mounts::MountedSite;
 use super::site::{Site, body, path, patient, runtime};
 
 fn face(site: &Site) -> (Serving, Client) {
@@ -83,7 +83,7 @@ fn differs(from: &FilePath, to: &FilePath) -> String {
 fn mounted_tree_equals_the_published_one() {
     needs!(root(), fuse(), command("rsync"), command("python3"));
     runtime().block_on(async {
-        let seen = Seen::new(None, |_| {}).await;
+        let seen = MountedSite::new(None, |_| {}).await;
         let (face, client) = face(&seen.site);
         let tree = tempfile::tempdir().expect("a folder");
         make(tree.path());

@@ -13,14 +13,14 @@ use lull_replication_daemon::daemon::{Clock, MachineClock};
 use lull_replication_daemon::fuse::{Ended, Mounted};
 use lull_testing::{command, fuse, needs};
 
-use super::mounts::{LARGE, LIMIT, Reader, Seen, bare};
+use super::mounts::{LARGE, LIMIT, Reader, MountedSite, bare};
 use super::site::{Site, body, patient, runtime};
 
 #[test]
 fn busy_mount_is_unmounted_and_its_reads_fail() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(None, bare).await;
+        let mut seen = MountedSite::new(None, bare).await;
         seen.fill().await;
         seen.write(&[("a", Some(&body(1, LARGE))), ("empty", Some(b""))]).await;
         let mut other = Reader::new(&seen.folder);
@@ -49,7 +49,7 @@ async fn nothing_waits(site: &Site) {
 fn forced_external_unmount_ends_waiting_reads() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(None, bare).await;
+        let mut seen = MountedSite::new(None, bare).await;
         seen.fill().await;
         seen.write(&[("a", Some(&body(1, LARGE)))]).await;
         seen.site.crash_origin();
@@ -74,7 +74,7 @@ fn forced_external_unmount_ends_waiting_reads() {
 fn external_unmount_is_reported_and_can_be_remounted() {
     needs!(fuse(), command("python3"));
     runtime().block_on(async {
-        let mut seen = Seen::new(None, |_| {}).await;
+        let mut seen = MountedSite::new(None, |_| {}).await;
         seen.write(&[("a", Some(b"1"))]).await;
         let twice = Mounted::open(&seen.folder, seen.site.replica(0).clone(), None, |_| {});
         let error = twice.expect_err("one at a time").to_string();

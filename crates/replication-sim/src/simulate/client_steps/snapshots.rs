@@ -1,6 +1,6 @@
 //! Reads of past states.
 
-use lull_replication::checker::{Name, Seen};
+use lull_replication::checker::{Name, Observation};
 use lull_replication::path::Path;
 use lull_replication::replica::{Entry, Holding, Outcome};
 
@@ -63,7 +63,7 @@ impl World {
                 if machine.holding(path, &version) == Holding::Here {
                     match host.disk.body(&digest) {
                         Some(body) => {
-                            seen.push((object, Seen::Body(body.bytes)));
+                            seen.push((object, Observation::Body(body.bytes)));
                             let present = machine.image().objects.get(path);
                             if present.is_none_or(|present| present.version != version) {
                                 situations.add(Situation::SnapshotBody);
@@ -73,7 +73,7 @@ impl World {
                     }
                 }
             }
-            _ => seen.push((object, Seen::Absent)),
+            _ => seen.push((object, Observation::Absent)),
         }
         clients.snapshots.seen.push((at, seen));
         if let Some(digest) = missing {

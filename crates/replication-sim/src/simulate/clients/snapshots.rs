@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use lull_replication::types::{Commit, Sequence};
 
-use super::{Clients, Name, Seen};
+use super::{Clients, Name, Observation};
 
 /// The observations of past states by sessions.
 #[derive(Default)]
@@ -13,7 +13,7 @@ pub(in super::super) struct Snapshots {
     /// For each session, the replica at which it reads an earlier state, and that state.
     pub(in super::super) within: BTreeMap<usize, (usize, Sequence)>,
     /// The observations with their states.
-    pub(in super::super) seen: Vec<(Sequence, Vec<(Name, Seen)>)>,
+    pub(in super::super) seen: Vec<(Sequence, Vec<(Name, Observation)>)>,
 }
 
 impl Clients {
@@ -32,12 +32,12 @@ impl Clients {
                 position = commit.sequence;
                 state.extend(self.changes(commit));
             }
-            let fits = |(name, seen): &(Name, Seen)| {
+            let fits = |(name, seen): &(Name, Observation)| {
                 let body = state.get(name).copied().flatten();
                 match seen {
-                    Seen::Body(seen) => body == Some(*seen),
-                    Seen::Present => body.is_some(),
-                    Seen::Absent => body.is_none(),
+                    Observation::Body(seen) => body == Some(*seen),
+                    Observation::Present => body.is_some(),
+                    Observation::Absent => body.is_none(),
                 }
             };
             if position != *at || !seen.iter().all(fits) {

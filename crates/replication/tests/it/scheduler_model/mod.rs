@@ -16,7 +16,7 @@ use lull_replication::{Fault, Path};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use state::{
-    AWAY, COMMITS, DELTA, IN_PARTS, READS, Reader, Seen, State, TICK, Waits, body_at, changes,
+    AWAY, COMMITS, DELTA, IN_PARTS, READS, Reader, EventEffects, State, TICK, Waits, body_at, changes,
     header, reading,
 };
 
@@ -149,7 +149,7 @@ impl Model for Scheduler {
             committing: false,
             readers: vec![Reader::default(); self.scope.sessions],
             floor: 0,
-            seen: Seen::default(),
+            seen: EventEffects::default(),
         };
         state.pump();
         // The empty state that a replica begins with.
@@ -217,7 +217,7 @@ impl Model for Scheduler {
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
-        state.seen = Seen::default();
+        state.seen = EventEffects::default();
         let now = reading(state.ticks);
         match action {
             Action::Make => state.made.push(state.ticks),

@@ -83,7 +83,7 @@ pub(crate) struct Waits {
 
 /// The effects of the last event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Seen {
+pub(crate) struct EventEffects {
     /// A read saw a version that was overwritten before it: for an earlier read, or Δ ago.
     pub(crate) back: bool,
     pub(crate) stale: bool,
@@ -129,7 +129,7 @@ pub(crate) struct State {
     pub(crate) readers: Vec<Reader>,
     /// The highest position of reads that were answered.
     pub(crate) floor: usize,
-    pub(crate) seen: Seen,
+    pub(crate) seen: EventEffects,
 }
 
 impl State {

@@ -65,7 +65,7 @@ pub(crate) struct Asked {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Recorded {
     pub(crate) asked: Vec<Asked>,
     /// Prefetches answered only by the rules, by their method and path, and their connection.
     pub(crate) refused: Vec<(Method, String, usize)>,
@@ -78,7 +78,7 @@ pub(crate) struct Seen {
 }
 
 struct Shared {
-    seen: Mutex<Seen>,
+    seen: Mutex<Recorded>,
     policy: Mutex<Policy>,
     hints: BTreeMap<String, Vec<String>>,
     csp: Option<String>,
@@ -135,7 +135,7 @@ impl Site {
         format!("http://{}{path}", self.address)
     }
 
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> Recorded {
         self.shared.seen().clone()
     }
 
@@ -153,7 +153,7 @@ impl Site {
         self.seen().asked.into_iter().find(|asked| is(asked)).unwrap()
     }
 
-    pub(crate) fn wait_until(&self, what: &str, is: impl Fn(&Seen) -> bool) {
+    pub(crate) fn wait_until(&self, what: &str, is: impl Fn(&Recorded) -> bool) {
         let begun = Instant::now();
         while !is(&self.shared.seen()) {
             assert!(begun.elapsed() < TIMEOUT, "{what} never came: {:#?}", self.shared.seen());
@@ -163,7 +163,7 @@ impl Site {
 }
 
 impl Shared {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, Recorded> {
         self.seen.lock().unwrap()
     }
 

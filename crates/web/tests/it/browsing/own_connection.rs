@@ -10,11 +10,11 @@ use super::*;
 /// Prefetching, and the requests with their connections.
 struct Watching {
     nps: Nps,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<SeenRequest>>,
 }
 
 #[derive(Clone)]
-struct Seen {
+struct SeenRequest {
     path: String,
     is_ahead: bool,
     /// The browser's urgency, from 0 for the first to 7.
@@ -33,7 +33,7 @@ impl Site for Watching {
     }
 
     fn request(&self, head: &mut request::Parts, connection: &Arc<Connection>) -> Decision {
-        self.seen.lock().unwrap().push(Seen {
+        self.seen.lock().unwrap().push(SeenRequest {
             path: head.uri.path().to_owned(),
             is_ahead: head.headers.contains_key("x-lull"),
             urgency: urgency(&head.headers),
@@ -52,7 +52,7 @@ fn urgency(headers: &HeaderMap) -> u8 {
 }
 
 impl Watching {
-    fn find(&self, path: &str, is_ahead: bool) -> Seen {
+    fn find(&self, path: &str, is_ahead: bool) -> SeenRequest {
         let seen = self.seen.lock().unwrap();
         seen.iter().find(|one| one.path == path && one.is_ahead == is_ahead).unwrap().clone()
     }

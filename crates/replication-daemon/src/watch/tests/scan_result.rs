@@ -33,11 +33,11 @@ fn scan_result_becomes_the_commit() {
     if let Some(time) = files.get_mut(&path("time")) {
         time.metadata.modified = WallTime::from_nanos(9);
     }
-    let seen = Seen {
+    let seen = ScanResult {
         files,
         restless: [Name::from("restless")].into(),
         hidden: [Name::from("hidden")].into(),
-        ..Seen::default()
+        ..ScanResult::default()
     };
     let mode = |name: &str| (Name::from(name), Depth::Mode);
     let names: Names = [mode("touched"), mode("written"), mode("begun")].into();

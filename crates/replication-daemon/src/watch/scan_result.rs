@@ -74,7 +74,7 @@ impl fmt::Display for SkippedEntry {
 
 /// The result of a scan, at and below its names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct ScanResult {
     /// Publishable entries: files, links and folders.
     pub(super) files: BTreeMap<Path, Content>,
     /// Names that were left out, with those that they clash with.
@@ -140,7 +140,7 @@ pub(super) fn covers(names: &BTreeSet<Name>, name: &Name) -> bool {
     name.ancestors().any(|above| names.contains(above))
 }
 
-impl Seen {
+impl ScanResult {
     /// Whether there is no file, and no entry that may be a file.
     pub(super) fn is_empty(&self) -> bool {
         self.files.values().all(Content::is_folder)
@@ -165,7 +165,7 @@ impl Seen {
     }
 
     /// Replaces the result for these names with that of a later scan.
-    pub(super) fn replace(&mut self, names: &Names, later: Seen) {
+    pub(super) fn replace(&mut self, names: &Names, later: ScanResult) {
         let stays = |name: &Name| !is_in(names, name);
         self.files.retain(|path, _| stays(&name_of(path)));
         self.clashes.retain(|name, _| stays(name));

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 
 use super::events::Events;
 use super::index::Index;
-use super::seen::{Depth, Name, Names, Seen, SkippedEntry, bytes_of};
+use super::scan_result::{Depth, Name, Names, ScanResult, SkippedEntry, bytes_of};
 use crate::daemon::{Clock, MachineClock};
 use crate::source::{self, Fingerprint, Snapshot};
 
@@ -22,24 +22,24 @@ const EVENTS: u64 = 1 << 20;
 
 /// The scan was interrupted because the watcher ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stopped;
+pub(super) struct ScanStopped;
 
-pub(super) struct Look<'a> {
+pub(super) struct Scan<'a> {
     pub(super) root: &'a FilePath,
     pub(super) events: &'a mut Events,
     pub(super) index: &'a mut Index,
     pub(super) stop: &'a AtomicBool,
 }
 
-impl Look<'_> {
+impl Scan<'_> {
     /// Scans these names and everything below. Files with a known fingerprint are not read.
-    pub(super) fn at(mut self, names: &Names) -> Result<Seen, Stopped> {
-        let mut seen = Seen::default();
+    pub(super) fn run(mut self, names: &Names) -> Result<ScanResult, ScanStopped> {
+        let mut seen = ScanResult::default();
         for (name, depth) in names {
             let mut rest = vec![name.clone()];
             while let Some(name) = rest.pop() {
                 if self.stop.load(Ordering::Relaxed) {
-                    return Err(Stopped);
+                    return Err(ScanStopped);
                 }
                 self.one(name, *depth, &mut rest, &mut seen)?;
             }
@@ -53,8 +53,8 @@ impl Look<'_> {
         name: Name,
         depth: Depth,
         rest: &mut Vec<Name>,
-        seen: &mut Seen,
-    ) -> Result<(), Stopped> {
+        seen: &mut ScanResult,
+    ) -> Result<(), ScanStopped> {
         let metadata = match self.root.join(&name).symlink_metadata() {
             Ok(metadata) => metadata,
             Err(error) if is_absent(&error) => {
@@ -92,7 +92,7 @@ impl Look<'_> {
     }
 
     /// A folder is an object, if its name is valid. The root has none.
-    fn is_folder(&mut self, name: &Name, metadata: &fs::Metadata, seen: &mut Seen) -> bool {
+    fn is_folder(&mut self, name: &Name, metadata: &fs::Metadata, seen: &mut ScanResult) -> bool {
         match Path::from_bytes(bytes_of(name)) {
             Ok(path) => {
                 let content = source::folder(metadata);
@@ -109,7 +109,7 @@ impl Look<'_> {
     }
 
     /// Lists the entries of a folder.
-    fn below(&mut self, name: Name, rest: &mut Vec<Name>, seen: &mut Seen) {
+    fn below(&mut self, name: Name, rest: &mut Vec<Name>, seen: &mut ScanResult) {
         match self.folder(&name) {
             Ok(names) => rest.extend(names),
             Err(error) if is_absent(&error) => self.events.forget(&name),
@@ -127,7 +127,7 @@ impl Look<'_> {
     }
 
     /// A link is an object, with any target.
-    fn link(&mut self, name: Name, path: Path, metadata: &fs::Metadata, seen: &mut Seen) {
+    fn link(&mut self, name: Name, path: Path, metadata: &fs::Metadata, seen: &mut ScanResult) {
         match source::link(&self.root.join(&name)) {
             Ok(Some((_, content))) => {
                 self.index.know(&path, Fingerprint::of(metadata), content);
@@ -156,7 +156,7 @@ impl Look<'_> {
         fs::read_dir(self.root.join(name))?.map(|entry| Ok(name.join(entry?.file_name()))).collect()
     }
 
-    fn file(&mut self, name: Name, path: Path, seen: &mut Seen) -> Result<(), Stopped> {
+    fn file(&mut self, name: Name, path: Path, seen: &mut ScanResult) -> Result<(), ScanStopped> {
         let opened = source::open(self.root, &self.root.join(&name));
         let metadata = opened.as_ref().ok().and_then(|file| file.metadata().ok());
         let fingerprint = metadata.map(|metadata| Fingerprint::of(&metadata));
@@ -195,7 +195,7 @@ impl Look<'_> {
             Ok(None) => {
                 seen.restless.insert(name);
             }
-            Err(_) if self.stop.load(Ordering::Relaxed) => return Err(Stopped),
+            Err(_) if self.stop.load(Ordering::Relaxed) => return Err(ScanStopped),
             // Deleted meanwhile, which is another event.
             Err(error) if is_absent(&error) => {}
             Err(error) => unreadable(name, &error, seen),
@@ -209,7 +209,7 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 /// An unreadable entry keeps its committed content.
-fn unreadable(name: Name, error: &io::Error, seen: &mut Seen) {
+fn unreadable(name: Name, error: &io::Error, seen: &mut ScanResult) {
     seen.odd.insert(name.clone(), SkippedEntry::Unreadable(error.to_string()));
     seen.hidden.insert(name);
 }
@@ -226,7 +226,7 @@ mod tests {
         let stop = AtomicBool::new(false);
         let names = [(Name::new(), Depth::Whole)].into();
         let index = &mut Index::default();
-        let seen = Look { root, events, index, stop: &stop }.at(&names).unwrap();
+        let seen = Scan { root, events, index, stop: &stop }.run(&names).unwrap();
         let mut found: BTreeSet<_> = seen.files.keys().map(Path::to_string).collect();
         for happened in events.read().unwrap().unwrap() {
             if let FileEvent::Changed(name) = happened {
