@@ -35,7 +35,7 @@ static BACKGROUND_INLINE void background_init(struct background *b, u64 window, 
 }
 
 /* A reaction closes the round. */
-static BACKGROUND_INLINE void background_settle(struct background *b, u32 delivered)
+static BACKGROUND_INLINE void background_close_round(struct background *b, u32 delivered)
 {
 	b->round_end = delivered;
 	b->loss_end = delivered;
@@ -94,7 +94,7 @@ static BACKGROUND_INLINE void background_drop(const struct background_params *p,
 		b->ssthresh = limit;
 		b->phase = BACKGROUND_REGROWTH;
 	}
-	background_settle(b, delivered);
+	background_close_round(b, delivered);
 }
 
 /* A loss found without an acknowledgement, or entry into recovery, of a packet that was sent at the
@@ -120,7 +120,7 @@ static BACKGROUND_INLINE void background_on_timeout(const struct background_para
 	b->ssthresh = ssthresh < BACKGROUND_TWO ? BACKGROUND_TWO : ssthresh;
 	b->window = BACKGROUND_ONE;
 	b->phase = BACKGROUND_SLOW_START;
-	background_settle(b, delivered);
+	background_close_round(b, delivered);
 	/* Packets acknowledged from here on were retransmitted after the timeout. */
 	b->reacted = 0;
 }

@@ -233,7 +233,7 @@ static INLINE bool is_chosen(struct bpf_sock_ops *ops)
  * An established connection keeps its congestion control. If TCP_CONNECT_CB has chosen it, it is
  * not set again: it would start again.
  */
-static INLINE void settle(struct bpf_sock_ops *ops)
+static INLINE void confirm_congestion(struct bpf_sock_ops *ops)
 {
 	struct exec_counters *c = counted();
 	struct bpf_sock *sk = ops->sk;
@@ -365,13 +365,13 @@ int lull_sock_ops(struct bpf_sock_ops *ops)
 		break;
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
 		weigh(ops);
-		settle(ops);
+		confirm_congestion(ops);
 		mark(ops, false);
 		open_connection(ops, false);
 		watch(ops, BPF_SOCK_OPS_STATE_CB_FLAG);
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
-		settle(ops);
+		confirm_congestion(ops);
 		note_if_unmarked(ops);
 		break;
 	case BPF_SOCK_OPS_STATE_CB:

@@ -215,7 +215,7 @@ static NICE_INLINE enum nice_phase nice_phase(const struct nice *n)
 }
 
 /* A reaction to loss, mark or timeout closes the round: its counts are final. */
-static NICE_INLINE void nice_settle(struct nice *n, u32 delivered)
+static NICE_INLINE void nice_close_round(struct nice *n, u32 delivered)
 {
 	n->num_cong = 0;
 	n->num_sampled = 0;
@@ -239,7 +239,7 @@ static NICE_INLINE void nice_on_loss(const struct nice_params *p, struct nice *n
 	if (n->started && (s32)(prior_delivered - n->loss_end) < 0)
 		return;
 	nice_halve_for_loss(p, n);
-	nice_settle(n, delivered);
+	nice_close_round(n, delivered);
 }
 
 /* ECN echo or local congestion: like a loss, but no packet met a full queue. The caller reports it
@@ -247,7 +247,7 @@ static NICE_INLINE void nice_on_loss(const struct nice_params *p, struct nice *n
 static NICE_INLINE void nice_on_mark(const struct nice_params *p, struct nice *n, u32 delivered)
 {
 	nice_halve_for_loss(p, n);
-	nice_settle(n, delivered);
+	nice_close_round(n, delivered);
 }
 
 /* W = min(W, 1): a timeout never raises a window that was already below one. */
@@ -257,7 +257,7 @@ static NICE_INLINE void nice_on_timeout(struct nice *n, u32 delivered)
 	noise_floor_on_loss(&n->noise, nice_queue_us(n));
 	n->recall = 0;
 	n->window = nice_min64(n->window, NICE_ONE);
-	nice_settle(n, delivered);
+	nice_close_round(n, delivered);
 }
 
 /* After a pause the network may have changed: start again like a new connection. */

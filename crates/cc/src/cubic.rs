@@ -138,7 +138,7 @@ impl Controller for Cubic {
         }
         if ack.lost > 0 && self.rounds.is_new_loss(ack.prior_delivered) {
             self.reduce();
-            self.rounds.settle(ack.delivered);
+            self.rounds.close_round(ack.delivered);
             return;
         }
         if ack.app_limited || ack.acked == 0 {
@@ -162,7 +162,7 @@ impl Controller for Cubic {
 
     fn handle_mark(&mut self, _now: Timestamp, delivered: u32) {
         self.reduce();
-        self.rounds.settle(delivered);
+        self.rounds.close_round(delivered);
     }
 
     /// RFC 9438 §4.8: K is 0 in the next congestion avoidance, and the plateau is at its beginning.
@@ -170,7 +170,7 @@ impl Controller for Cubic {
         self.reduce();
         self.w_max = 0;
         self.window = ONE;
-        self.rounds.settle(delivered);
+        self.rounds.close_round(delivered);
     }
 
     fn handle_idle(&mut self, _now: Timestamp) {

@@ -84,7 +84,7 @@ impl Ledbat {
     /// RFC 6817 §2.4.2, on data loss: half, not below the minimum, and never more than before.
     fn halve(&mut self, delivered: u32) {
         self.window = self.window.min((self.window / 2).max(MIN_WINDOW));
-        self.rounds.settle(delivered);
+        self.rounds.close_round(delivered);
     }
 }
 
@@ -125,7 +125,7 @@ impl Controller for Ledbat {
     /// back-off are the transport's.
     fn handle_timeout(&mut self, _now: Timestamp, delivered: u32) {
         self.window = self.window.min(ONE);
-        self.rounds.settle(delivered);
+        self.rounds.close_round(delivered);
     }
 
     /// RFC 5681 §4.1: like a new connection after a pause. RFC 6817 does not mention it.

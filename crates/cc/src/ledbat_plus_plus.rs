@@ -150,7 +150,7 @@ impl LedbatPlusPlus {
             }
             avoidance @ Phase::Avoidance { .. } => avoidance,
         };
-        self.rounds.settle(delivered);
+        self.rounds.close_round(delivered);
     }
 
     fn acknowledge(&mut self, ack: &Ack) {
@@ -227,7 +227,7 @@ impl Controller for LedbatPlusPlus {
         self.ssthresh = (before / 2).max(MIN_WINDOW);
         self.window = self.window.min(ONE);
         self.phase = Phase::RampUp { since: now.as_micros() };
-        self.rounds.settle(delivered);
+        self.rounds.close_round(delivered);
     }
 
     /// RFC 5681 §4.1: like a new connection after a pause; the draft does not mention it. The pause has

@@ -332,9 +332,9 @@ impl Nice {
     }
 
     /// A reaction to loss, mark or timeout closes the round: its counts are final.
-    fn settle(&mut self, delivered: u32) {
+    fn close_round(&mut self, delivered: u32) {
         self.round = Round { reacted: true, ..self.remaining_round() };
-        self.rounds.settle(delivered);
+        self.rounds.close_round(delivered);
     }
 
     /// The part of the round that remains after a reaction.
@@ -352,7 +352,7 @@ impl Nice {
         }
         if self.rounds.is_new_loss(prior_delivered) {
             self.halve_for_loss();
-            self.settle(delivered);
+            self.close_round(delivered);
         }
     }
 
@@ -511,7 +511,7 @@ impl Controller for Nice {
     /// Like a loss, but no packet met a full queue.
     fn handle_mark(&mut self, _now: Timestamp, delivered: u32) {
         self.halve_for_loss();
-        self.settle(delivered);
+        self.close_round(delivered);
     }
 
     /// W ← min(W, 1): a timeout never raises a window that was already below one.
@@ -520,7 +520,7 @@ impl Controller for Nice {
         self.noise.handle_loss(self.queue_micros());
         self.recall = 0;
         self.window = self.window.min(ONE);
-        self.settle(delivered);
+        self.close_round(delivered);
     }
 
     /// After a pause the network may have changed: start again like a new connection.

@@ -81,7 +81,7 @@ impl Reno {
     pub(crate) fn cut(&mut self, window: u64, ssthresh: u64, delivered: u32) {
         self.window = window;
         self.ssthresh = ssthresh;
-        self.rounds.settle(delivered);
+        self.rounds.close_round(delivered);
         self.reacted = true;
     }
 }

@@ -157,7 +157,7 @@ impl Rounds {
     }
 
     /// A reaction closes the round.
-    pub(crate) fn settle(&mut self, delivered: u32) {
+    pub(crate) fn close_round(&mut self, delivered: u32) {
         *self = Rounds { round_end: delivered, loss_end: delivered, started: true };
     }
 }

@@ -96,14 +96,14 @@ fn measure(args: &Args, remote: &Remote) -> anyhow::Result<Report> {
         phases.push(Phase::new(name, begin, ping.elapsed(), Some(transfer.bytes())));
         transfer.end()?;
         let quiet = phases[0].median(&ping.samples());
-        settle(&mut ping, quiet)?;
+        wait_until_quiet(&mut ping, quiet)?;
     }
     let samples = ping.finish();
     Ok(Report { host: args.host.clone(), is_download: args.download, phases, samples })
 }
 
 /// Waits until replies take about as long as alone.
-fn settle(ping: &mut Ping, quiet_ms: f64) -> anyhow::Result<()> {
+fn wait_until_quiet(ping: &mut Ping, quiet_ms: f64) -> anyhow::Result<()> {
     let started = Instant::now();
     loop {
         thread::sleep(Duration::from_millis(250));

@@ -22,13 +22,13 @@ pub(super) struct Arrival<P> {
 #[derive(Debug)]
 pub(super) struct Arrivals<P> {
     waiting: Vec<Arrival<P>>,
-    /// All arrivals up to here are settled.
-    settled: Timestamp,
+    /// All arrivals up to here were taken.
+    taken_until: Timestamp,
 }
 
 impl<P> Arrivals<P> {
     pub(super) fn new() -> Self {
-        Arrivals { waiting: Vec::new(), settled: Timestamp::ZERO }
+        Arrivals { waiting: Vec::new(), taken_until: Timestamp::ZERO }
     }
 
     /// A packet that arrived at `at`, or up to `late` before.
@@ -40,18 +40,18 @@ impl<P> Arrivals<P> {
         self.waiting.is_empty()
     }
 
-    /// Settles the time up to and including `until`, and returns its arrivals, in order. Older packets that
+    /// Takes the time up to and including `until`, and returns its arrivals, in order. Older packets that
     /// are found later arrive at `until`.
-    pub(super) fn settle(&mut self, until: Timestamp) -> Vec<Arrival<P>> {
+    pub(super) fn take_until(&mut self, until: Timestamp) -> Vec<Arrival<P>> {
         // Stable: equal timestamps keep the order of reading.
         self.waiting.sort_by_key(|arrival| arrival.at);
         let taken = self.waiting.partition_point(|arrival| arrival.at <= until);
         let mut taken: Vec<_> = self.waiting.drain(..taken).collect();
         for Arrival { at, late, .. } in &mut taken {
-            *late += self.settled.saturating_since(*at);
-            *at = self.settled.max(*at);
+            *late += self.taken_until.saturating_since(*at);
+            *at = self.taken_until.max(*at);
         }
-        self.settled = self.settled.max(until);
+        self.taken_until = self.taken_until.max(until);
         taken
     }
 }
@@ -93,8 +93,8 @@ mod tests {
     }
 
     /// Names, times and lateness in microseconds.
-    fn settle(arrivals: &mut Arrivals<char>, until: u64) -> Vec<(char, u64, u128)> {
-        let all = arrivals.settle(micros(until));
+    fn take_until(arrivals: &mut Arrivals<char>, until: u64) -> Vec<(char, u64, u128)> {
+        let all = arrivals.take_until(micros(until));
         all.iter().map(|one| (one.packet, one.at.as_micros(), one.late.as_micros())).collect()
     }
 
@@ -103,26 +103,26 @@ mod tests {
         let mut arrivals = Arrivals::new();
         // Read host by host.
         push(&mut arrivals, &[(10, 'a'), (30, 'b'), (50, 'c'), (20, 'd'), (30, 'e')]);
-        let settled = settle(&mut arrivals, 40);
-        assert_eq!(settled, [('a', 10, 0), ('d', 20, 0), ('b', 30, 0), ('e', 30, 0)]);
+        let taken = take_until(&mut arrivals, 40);
+        assert_eq!(taken, [('a', 10, 0), ('d', 20, 0), ('b', 30, 0), ('e', 30, 0)]);
         // Packets that arrived while they were read wait for those that may have arrived earlier.
         assert!(!arrivals.is_empty());
         push(&mut arrivals, &[(45, 'f')]);
-        assert_eq!(settle(&mut arrivals, 60), [('f', 45, 0), ('c', 50, 0)]);
+        assert_eq!(take_until(&mut arrivals, 60), [('f', 45, 0), ('c', 50, 0)]);
         assert!(arrivals.is_empty());
     }
 
     #[test]
     fn late_packet_is_taken_early_as_possible_and_reported() {
         let mut arrivals = Arrivals::new();
-        assert_eq!(settle(&mut arrivals, 100), []);
+        assert_eq!(take_until(&mut arrivals, 100), []);
         push(&mut arrivals, &[(90, 'a'), (110, 'b')]);
         arrivals.push(micros(120), Duration::from_micros(7), 'c');
-        assert_eq!(settle(&mut arrivals, 200), [('a', 100, 10), ('b', 110, 0), ('c', 120, 7)]);
+        assert_eq!(take_until(&mut arrivals, 200), [('a', 100, 10), ('b', 110, 0), ('c', 120, 7)]);
         // Time never decreases.
-        assert_eq!(settle(&mut arrivals, 50), []);
+        assert_eq!(take_until(&mut arrivals, 50), []);
         push(&mut arrivals, &[(1, 'd')]);
-        assert_eq!(settle(&mut arrivals, 300), [('d', 200, 199)]);
+        assert_eq!(take_until(&mut arrivals, 300), [('d', 200, 199)]);
     }
 
     #[test]

@@ -86,7 +86,7 @@ pub fn contain(signals: Signals, body: impl FnOnce(&Container) -> u8) -> Result<
         ForkResult::Child => {
             drop(parent);
             drop(supervisor);
-            let run = AssertUnwindSafe(|| match settle(&alive) {
+            let run = AssertUnwindSafe(|| match set_up_child(&alive) {
                 Ok(()) => body(&Container { _private: () }),
                 Err(error) => {
                     eprintln!("lull: {}", chain(&error));
@@ -147,7 +147,7 @@ fn has_network_capabilities() -> bool {
 }
 
 /// In the child: makes it end with the parent, and gives it its own mounts.
-fn settle(alive: &PipeReader) -> Result<(), Error> {
+fn set_up_child(alive: &PipeReader) -> Result<(), Error> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
         .map_err(|error| Error::system("asking to die with the parent", error))?;
     // The parent may have died before that.

@@ -391,7 +391,7 @@ impl Engine {
 
     /// Passes packets that arrived up to `until` to the bottlenecks, and advances these to that time.
     fn admit(&mut self, until: Timestamp) {
-        for Arrival { at, late, packet: (direction, frame) } in self.arrivals.settle(until) {
+        for Arrival { at, late, packet: (direction, frame) } in self.arrivals.take_until(until) {
             self.window.arrival.record(late);
             self.advance(at);
             let bottleneck = &mut self.directions[direction].bottleneck;

@@ -420,7 +420,7 @@ impl Bbr {
         if self.recovery == Recovery::Due {
             self.recovery = Recovery::Fast;
             self.conserving = true;
-            self.rounds.settle(ack.delivered);
+            self.rounds.close_round(ack.delivered);
             self.packets = in_flight;
         }
         if self.conserving {
@@ -505,7 +505,7 @@ impl Controller for Bbr {
         if self.recovery == Recovery::None {
             self.save_window();
             self.recovery = Recovery::Due;
-            self.rounds.settle(delivered);
+            self.rounds.close_round(delivered);
         }
     }
 
@@ -526,7 +526,7 @@ impl Controller for Bbr {
         self.conserving = false;
         self.full_bandwidth = 0;
         self.packets = 1;
-        self.rounds.settle(delivered);
+        self.rounds.close_round(delivered);
     }
 
     /// The pacing rate is that of the bandwidth at once: there is no queue to drain or probe.

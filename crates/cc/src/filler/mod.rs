@@ -136,11 +136,11 @@ impl Filler {
                 self.phase = Phase::Regrowth(factor);
             }
         }
-        self.settle(delivered);
+        self.close_round(delivered);
     }
 
-    fn settle(&mut self, delivered: u32) {
-        self.rounds.settle(delivered);
+    fn close_round(&mut self, delivered: u32) {
+        self.rounds.close_round(delivered);
         self.reacted = true;
     }
 
@@ -201,7 +201,7 @@ impl Controller for Filler {
         self.ssthresh = ssthresh.max(TWO);
         self.window = ONE;
         self.phase = Phase::SlowStart;
-        self.settle(delivered);
+        self.close_round(delivered);
         // Packets acknowledged from here on were retransmitted after the timeout.
         self.reacted = false;
     }

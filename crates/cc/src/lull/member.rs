@@ -128,7 +128,7 @@ impl Member {
 
     /// Begins a round and forgets what the last one has counted.
     fn restart_round(&mut self, delivered: u32) {
-        self.rounds.settle(delivered);
+        self.rounds.close_round(delivered);
         self.quarter_samples = 0;
         self.clear_round();
     }

@@ -41,7 +41,7 @@ impl<C: Controller> Path<C> {
     }
 
     /// Enough samples of one delay to make it the current one.
-    fn settle(&mut self, delay: u32) {
+    fn measure_delay(&mut self, delay: u32) {
         for _ in 0..4 {
             self.ack(0, 0, delay);
         }
@@ -75,7 +75,7 @@ fn ack_moves_window_by_off_target_over_window() {
     {
         let mut path = Path::new(Ledbat::new());
         path.grow_to(20.0, 10_000);
-        path.settle(10_000 + queueing * 1_000);
+        path.measure_delay(10_000 + queueing * 1_000);
         let before = path.window();
         for acked in [1, 3] {
             let before = path.window();
@@ -209,7 +209,7 @@ fn first_slow_start_ends_at_three_quarters_of_target() {
     for (queueing, is_growing) in [(44_000, true), (45_000, true), (46_000, false)] {
         let mut path = Path::new(LedbatPlusPlus::new());
         path.grow_to(30.0, 100_000);
-        path.settle(100_000 + queueing);
+        path.measure_delay(100_000 + queueing);
         let before = path.window();
         let after = path.ack(2, 0, 100_000 + queueing);
         assert_eq!(after > before, is_growing, "{queueing} µs");
@@ -221,7 +221,7 @@ fn first_slow_start_ends_at_three_quarters_of_target() {
 /// is one.
 fn in_avoidance(packets: f64) -> Path<LedbatPlusPlus> {
     let mut path = Path::new(LedbatPlusPlus::new());
-    path.settle(120_000);
+    path.measure_delay(120_000);
     path.grow_to(packets, 120_000);
     path.controller.handle_timeout(Timestamp::from_micros(path.now), path.delivered);
     path.now += 10_000_000;
@@ -234,7 +234,7 @@ fn in_avoidance(packets: f64) -> Path<LedbatPlusPlus> {
 fn round_below_target_adds_the_gain() {
     for queueing in [0, 30_000, 59_999, 60_000] {
         let mut path = in_avoidance(40.0);
-        path.settle(120_000 + queueing);
+        path.measure_delay(120_000 + queueing);
         let before = path.window();
         let after = path.ack(1, 0, 120_000 + queueing);
         assert!(is_near(after, before + 1.0 / before), "{queueing} µs: {before} to {after}");
@@ -247,7 +247,7 @@ fn round_above_target_removes_a_share_of_the_window() {
     // W += max(GAIN − W · (delay/target − 1), −W/2): (queueing delay in µs, delay/target − 1)
     for (queueing, excess) in [(66_000, 0.1), (75_000, 0.25), (87_000, 0.45), (600_000, 9.0)] {
         let mut path = in_avoidance(40.0);
-        path.settle(120_000 + queueing);
+        path.measure_delay(120_000 + queueing);
         let before = path.window();
         let after = path.ack(1, 0, 120_000 + queueing);
         let step = (1.0 - before * excess).max(-before / 2.0);
@@ -259,10 +259,10 @@ fn round_above_target_removes_a_share_of_the_window() {
 #[test]
 fn slowdown_holds_two_packets_for_two_rtts_then_ramps() {
     let mut path = Path::new(LedbatPlusPlus::new());
-    path.settle(120_000);
+    path.measure_delay(120_000);
     path.grow_to(40.0, 120_000);
     // The end of the first slow start; the first slowdown follows two round trips later.
-    path.settle(170_000);
+    path.measure_delay(170_000);
     path.ack(1, 0, 170_000);
     let before = path.window();
     path.now += 339_000;

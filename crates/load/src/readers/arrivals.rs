@@ -64,7 +64,7 @@ impl Arrivals {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{File, Read, AnsweredRead, Write, Written};
+    use super::super::{AnsweredRead, File, Read, Write, Written};
     use super::*;
 
     const fn ms(ms: u64) -> Duration {

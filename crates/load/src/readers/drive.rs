@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::mount::{Mount, STEP, system};
 use super::write::begin_to_write;
-use super::{File, History, Load, Progress, Read, ReadersError, AnsweredRead, Source};
+use super::{AnsweredRead, File, History, Load, Progress, Read, ReadersError, Source};
 use crate::mounted::Root;
 use crate::numbered::{self, UNKNOWN_BODY};
 

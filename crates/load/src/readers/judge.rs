@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lull_replication::checker::{self, Acknowledged, Body, Changes, Log, Name, Observation, Violation};
+use lull_replication::checker::{
+    self, Acknowledged, Body, Changes, Log, Name, Observation, Violation,
+};
 
 use super::{History, Load, ReadersError};
 
@@ -49,7 +51,7 @@ pub fn violations(
 #[cfg(test)]
 mod tests {
 
-    use super::super::{File, AnsweredRead, Read, Write, Written};
+    use super::super::{AnsweredRead, File, Read, Write, Written};
     use super::*;
 
     const fn s(s: u64) -> Duration {

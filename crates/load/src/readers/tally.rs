@@ -130,7 +130,7 @@ impl Staleness {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{File, Read, AnsweredRead, Write, Written};
+    use super::super::{AnsweredRead, File, Read, Write, Written};
     use super::*;
 
     const fn ms(ms: u64) -> Duration {
@@ -146,8 +146,12 @@ mod tests {
             reads: vec![read(0, 0, 0), read(3_000, 0, 0), read(3_500, 1, 0), read(4_000, 1, 1)],
             writes: vec![Write { at: ms(1_000), file: 0 }, Write { at: ms(2_000), file: 0 }],
         };
-        let seen =
-            |read, began, ended, body| AnsweredRead { read, began: ms(began), ended: ms(ended), body };
+        let seen = |read, began, ended, body| AnsweredRead {
+            read,
+            began: ms(began),
+            ended: ms(ended),
+            body,
+        };
         let written = |write, at| {
             let position = write as u64 + 2;
             Written { write, position, began: ms(at), at: ms(at) }

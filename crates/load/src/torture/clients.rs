@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use super::daemon::Program;
 use super::history::{
-    FOLDER, Read, SINGLES, ReadContents, Skews, TOGETHER, UNKNOWN_BODY, Write, body, number_of, path_of,
+    FOLDER, Read, ReadContents, SINGLES, Skews, TOGETHER, UNKNOWN_BODY, Write, body, number_of,
+    path_of,
 };
 use crate::http_client::{Answer, Client, PlannedRequest};
 use crate::mounted::Root;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::history::{Fault, History, Read, SINGLES, ReadContents, Skews};
+use super::history::{Fault, History, Read, ReadContents, SINGLES, Skews};
 use super::site::MOUNTS;
 
 /// From this length on every kind of fault has to occur, with enough reads meanwhile and in between. Of the
@@ -23,7 +23,9 @@ type Kind = (&'static str, fn(&Read) -> bool);
 /// Each of these has to be answered by each replica.
 const KINDS: [Kind; 4] = [
     ("by HTTP", |read| read.session < MOUNTS),
-    ("as a file in the mount", |read| is_in_mount(read) && matches!(read.seen, ReadContents::One(..))),
+    ("as a file in the mount", |read| {
+        is_in_mount(read) && matches!(read.seen, ReadContents::One(..))
+    }),
     ("as a listing in the mount", |read| matches!(read.seen, ReadContents::Listing(_))),
     ("as an earlier state in the mount", |read| read.seen.state().is_some()),
 ];
@@ -131,8 +133,11 @@ mod tests {
     /// A run in which each kind of client was answered once by each replica.
     fn history() -> History {
         let time = Duration::ZERO;
-        let mounted =
-            [ReadContents::One(0, None), ReadContents::Listing(0), ReadContents::Together(0, [None; TOGETHER as usize])];
+        let mounted = [
+            ReadContents::One(0, None),
+            ReadContents::Listing(0),
+            ReadContents::Together(0, [None; TOGETHER as usize]),
+        ];
         let mut reads = Vec::new();
         for replica in 0..REPLICAS {
             let read = |session, seen| Read { session, replica, began: time, ended: time, seen };

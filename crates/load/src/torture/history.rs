@@ -388,7 +388,10 @@ mod tests {
         let together = ReadContents::Together(9, [Some(1), None, Some(2), Some(3)]);
         assert_eq!(together.object_states()[1], (SINGLES + 1, ObjectState::Absent));
         assert_eq!(together.object_states()[3], (SINGLES + 3, ObjectState::Body(3)));
-        assert_eq!([together, ReadContents::One(5, None)].map(|seen| seen.state()), [Some(9), None]);
+        assert_eq!(
+            [together, ReadContents::One(5, None)].map(|seen| seen.state()),
+            [Some(9), None]
+        );
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lull_replication::checker::{self, Acknowledged, Body, Changes, Log, Name, Observation, Violation};
+use lull_replication::checker::{
+    self, Acknowledged, Body, Changes, Log, Name, Observation, Violation,
+};
 
 use super::Judgement;
 use super::history::{History, ObjectState, Read, path_of};

@@ -35,8 +35,8 @@ use lull_emulator::{Signals, chain, contain};
 
 pub use disk::{LabDisk, MountError};
 pub use history::{
-    Allowed, Bounds, Fault, Happened, History, ObjectState, Read, ReadContents, Skews, UNKNOWN_BODY, Write,
-    body, object_of, path_of,
+    Allowed, Bounds, Fault, Happened, History, ObjectState, Read, ReadContents, Skews,
+    UNKNOWN_BODY, Write, body, object_of, path_of,
 };
 pub use judge::{judge, name};
 

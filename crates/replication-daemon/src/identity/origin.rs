@@ -246,7 +246,7 @@ impl OriginIdentity {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn settle(
+    pub fn drop_replaced_token_key(
         &mut self,
         last: impl FnOnce() -> Sequence,
         reached: impl Fn(ReplicaId) -> Option<Sequence>,
@@ -510,7 +510,7 @@ impl OriginIdentity {
     }
 
     /// Finishes it: the old authority is no longer trusted. From now on tokens are made with the new key;
-    /// [`settle`](OriginIdentity::settle) says when the old one is dropped.
+    /// [`drop_replaced_token_key`](OriginIdentity::drop_replaced_token_key) says when the old one is dropped.
     ///
     /// # Errors
     /// If replicas would be rejected afterwards, no replacement was begun, or the file cannot be written.

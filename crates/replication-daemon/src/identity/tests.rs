@@ -355,8 +355,8 @@ fn authority_is_replaced_without_locking_out_replicas() {
 }
 
 /// Whether the old key is dropped, when the last state is the fifth.
-fn settle(world: &mut World, reached: impl Fn(ReplicaId) -> Option<Sequence>) -> bool {
-    world.origin.settle(|| FIVE, reached).expect("it can be written")
+fn drop_old_key(world: &mut World, reached: impl Fn(ReplicaId) -> Option<Sequence>) -> bool {
+    world.origin.drop_replaced_token_key(|| FIVE, reached).expect("it can be written")
 }
 
 /// A client may present a token of one replica to all others at any time.
@@ -393,13 +393,16 @@ fn replicas_accept_tokens_of_each_other_during_key_rotation() {
     for number in 0..3 {
         let tokens = believed(&rings(&world, &[&berlin, &paris, &tokyo, &oslo]));
         assert_eq!(tokens.iter().filter(|token| **token == old).count(), 3 - number);
-        assert!(!settle(&mut world, |_| Some(FIVE)));
+        assert!(!drop_old_key(&mut world, |_| Some(FIVE)));
         let next = [&mut berlin, &mut paris, &mut tokyo].into_iter().nth(number);
         let next = next.expect("one of three");
         assert!(world.origin.is_behind(next.replica()));
         renew(&mut world, next, 2);
     }
-    assert!(settle(&mut world, |_| Some(FIVE)) && !settle(&mut world, |_| Some(FIVE)), "told once");
+    assert!(
+        drop_old_key(&mut world, |_| Some(FIVE)) && !drop_old_key(&mut world, |_| Some(FIVE)),
+        "told once"
+    );
     // No replica makes tokens with the old key any more, and none answers from an earlier state than such
     // tokens may require. So it is dropped.
     for one in [&mut berlin, &mut paris, &mut tokyo, &mut oslo] {
@@ -422,13 +425,13 @@ fn absent_replica_keeps_the_old_token_key_until_revoked() {
     renew(&mut world, &mut paris, 1);
     world.origin.finish_rotation(at(2)).expect("all have renewed");
     renew(&mut world, &mut berlin, 2);
-    assert!(!settle(&mut world, |_| Some(FIVE)));
+    assert!(!drop_old_key(&mut world, |_| Some(FIVE)));
     assert_eq!(world.origin.keyring().verify(&old), Ok(FIVE));
     // A third one does not replace it, either.
     let again = world.origin.begin_rotation(at(2));
     assert!(matches!(again, Err(RotationError::Unsettled)), "{again:?}");
     world.origin.revoke(paris.replica()).expect("it can be written");
-    assert!(settle(&mut world, |_| Some(FIVE)));
+    assert!(drop_old_key(&mut world, |_| Some(FIVE)));
     assert_eq!(world.origin.keyring().verify(&old), Err(TokenError::Forged));
     world.origin.begin_rotation(at(3)).expect("it can be written");
 }
@@ -445,19 +448,19 @@ fn old_token_key_is_kept_until_all_show_its_last_state() {
     }
     world.origin.finish_rotation(at(2)).expect("all have renewed");
     for one in [&mut berlin, &mut paris] {
-        assert!(!settle(&mut world, |_| Some(FIVE)));
+        assert!(!drop_old_key(&mut world, |_| Some(FIVE)));
         renew(&mut world, one, 2);
     }
     let (here, there) = (berlin.replica(), paris.replica());
     let late = |at: Option<Sequence>| move |one| if one == there { at } else { Some(FIVE) };
     for at in [None, Some(Sequence(4))] {
-        assert!(!settle(&mut world, late(at)), "{at:?}");
+        assert!(!drop_old_key(&mut world, late(at)), "{at:?}");
     }
     assert_eq!(world.origin.to_reach(), Some(FIVE));
     // So no replica has to renew.
     assert!(!world.origin.is_behind(here) && !world.origin.is_behind(there));
     // Later states have tokens of the new key only.
-    let settled = world.origin.settle(|| Sequence(9), |_| Some(FIVE));
+    let settled = world.origin.drop_replaced_token_key(|| Sequence(9), |_| Some(FIVE));
     assert!(settled.expect("it can be written"));
     assert_eq!(world.origin.to_reach(), None);
     assert!(world.origin.is_behind(here) && world.origin.is_behind(there));
@@ -472,10 +475,13 @@ fn old_token_key_survives_an_origin_restart() {
     renew(&mut world, &mut berlin, 1);
     world.origin.finish_rotation(at(2)).expect("all have renewed");
     renew(&mut world, &mut berlin, 2);
-    assert!(!settle(&mut world, |_| Some(Sequence(4))));
+    assert!(!drop_old_key(&mut world, |_| Some(Sequence(4))));
     world.origin = OriginIdentity::open(&world.folder.path().join("origin"), at(3)).expect("kept");
     let mut settled = |reached: Option<Sequence>| {
-        world.origin.settle(|| Sequence(9), |_| reached).expect("it can be written")
+        world
+            .origin
+            .drop_replaced_token_key(|| Sequence(9), |_| reached)
+            .expect("it can be written")
     };
     assert_eq!([None, Some(FIVE), Some(Sequence(9))].map(&mut settled), [false, false, true]);
 }

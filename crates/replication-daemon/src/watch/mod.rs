@@ -21,9 +21,9 @@ mod commit;
 mod compare;
 mod events;
 mod index;
-mod scan;
 mod plan;
 mod repair;
+mod scan;
 mod scan_result;
 #[cfg(test)]
 mod tests;
@@ -55,9 +55,9 @@ use crate::store::StoreError;
 use compare::Comparison;
 use events::{Events, Gone};
 use index::Index;
-use scan::{Scan, ScanStopped};
 use plan::{FileEvent, MAX_EXTENSIONS, Plan, Quiet};
 use repair::Stray;
+use scan::{Scan, ScanStopped};
 use scan_result::{Changes, Depth, Name, Names, ScanResult, add, bytes_of, name_of, simplify};
 
 /// Why a folder cannot be watched.

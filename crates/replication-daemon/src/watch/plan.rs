@@ -26,8 +26,8 @@ use lull_replication::time::LocalTime;
 use lull_replication::types::Version;
 
 use super::scan_result::{
-    Changes, Depth, Name, Names, ScanResult, SkippedEntry, add, bytes_of, covers, is_in, meets, name_of,
-    simplify,
+    Changes, Depth, Name, Names, ScanResult, SkippedEntry, add, bytes_of, covers, is_in, meets,
+    name_of, simplify,
 };
 
 /// Events are handled after a pause of this length without a new one.

@@ -133,7 +133,11 @@ fn file_moved_while_written_delays_its_whole_scan() {
     for _ in 0..PUT_OFF {
         let scanned = plan.take(at(now)).expect("it is time");
         assert_eq!(names(Some(scanned.clone())), ["new", "old"]);
-        plan.handle_scan(at(now), &scanned, &ScanResult { restless: log.clone(), ..ScanResult::default() });
+        plan.handle_scan(
+            at(now),
+            &scanned,
+            &ScanResult { restless: log.clone(), ..ScanResult::default() },
+        );
         assert!(plan.put_off(at(now), &scanned, &log));
         assert_eq!(plan.poll_timeout(), Some(at(now + 1_000)));
         // Later events wait as well: one may be another move.
@@ -147,7 +151,11 @@ fn file_moved_while_written_delays_its_whole_scan() {
     // A file that was not moved is left alone.
     plan.handle(at(now), changed("new/log"));
     let scanned = plan.take(at(now + 50)).expect("it is time");
-    plan.handle_scan(at(now), &scanned, &ScanResult { restless: log.clone(), ..ScanResult::default() });
+    plan.handle_scan(
+        at(now),
+        &scanned,
+        &ScanResult { restless: log.clone(), ..ScanResult::default() },
+    );
     assert!(!plan.put_off(at(now), &scanned, &log));
     assert_eq!(names(plan.take(at(now + 8_000))), ["new/log"]);
 }
@@ -528,7 +536,8 @@ fn entry_moved_during_a_scan_joins_it() {
     let committed: BTreeMap<_, _> = [(path("z/x"), version), (path("z/y"), version)].into();
     let scanned =
         || -> Names { [("big".into(), Depth::Whole), ("z/x".into(), Depth::Whole)].into() };
-    let seen = ScanResult { files: [(path("big"), content(2, false))].into(), ..ScanResult::default() };
+    let seen =
+        ScanResult { files: [(path("big"), content(2, false))].into(), ..ScanResult::default() };
     let plan = Plan::default();
     for (happened, is_half, why) in [
         (vec![left("z"), came("y")], true, "its folder was renamed"),

@@ -8,7 +8,7 @@ mod snapshots;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use lull_replication::checker::{Name, Read, Observation};
+use lull_replication::checker::{Name, Observation, Read};
 use lull_replication::origin::{Put, Transaction, TransactionId};
 use lull_replication::path::Path;
 use lull_replication::replica::{Answer, Entry, Outcome, Request, What};
@@ -265,7 +265,10 @@ impl World {
                 let within = paths.filter(|(_, path)| path.is_within(folder.as_bytes()));
                 let seen = within.map(|(at, path)| {
                     let there = entries.iter().any(|(other, _)| other == path);
-                    (Name(at as u32), if there { Observation::Present } else { Observation::Absent })
+                    (
+                        Name(at as u32),
+                        if there { Observation::Present } else { Observation::Absent },
+                    )
                 });
                 seen.collect()
             }

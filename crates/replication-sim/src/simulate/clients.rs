@@ -7,7 +7,9 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use lull_cc::Bytes;
-use lull_replication::checker::{self, Acknowledged, Changes, Log, Name, Read, Observation, Violation};
+use lull_replication::checker::{
+    self, Acknowledged, Changes, Log, Name, Observation, Read, Violation,
+};
 use lull_replication::origin::{self, HoldId};
 use lull_replication::path::{Path, prefix_of};
 use lull_replication::replica::{Entry, ReadId};
@@ -265,7 +267,11 @@ impl Clients {
     }
 
     /// The observations of a listing, for all objects that it covers.
-    pub(super) fn listed(&self, folder: &str, names: &[(Vec<u8>, Entry)]) -> Vec<(Name, Observation)> {
+    pub(super) fn listed(
+        &self,
+        folder: &str,
+        names: &[(Vec<u8>, Entry)],
+    ) -> Vec<(Name, Observation)> {
         let within = prefix_of(folder.as_bytes());
         let mut seen = Vec::new();
         for (at, path) in self.paths.iter().enumerate() {

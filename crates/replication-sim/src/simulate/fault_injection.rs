@@ -241,7 +241,7 @@ impl World {
     }
 
     /// Faults and writes end: all replicas reach the end of the log, and no read keeps waiting.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn end_faults(&mut self) {
         self.calm = true;
         self.repair(Repair::OriginDisk);
         for replica in 0..self.replicas.len() {

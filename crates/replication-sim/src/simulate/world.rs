@@ -168,7 +168,7 @@ impl World {
                 break;
             }
         }
-        self.settle();
+        self.end_faults();
         let violations = self.clients.check(&self.origin.log);
         self.stuck.extend(self.clients.wrong_snapshots(&self.origin.log));
         self.restore();

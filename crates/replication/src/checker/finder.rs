@@ -198,13 +198,26 @@ mod tests {
             log((0..length).map(|at| vec![(FIRST, Some(at % 2)), (OTHER, Some(at % 2))]))
         };
         let once = |length: u64| log((0..length).map(|at| vec![(FIRST, Some(at))]));
-        type Case<'a> = (&'a dyn Fn(u64) -> Log, &'a dyn Fn(u64) -> Vec<(Name, Observation)>, &'a str);
+        type Case<'a> =
+            (&'a dyn Fn(u64) -> Log, &'a dyn Fn(u64) -> Vec<(Name, Observation)>, &'a str);
         let body = |body| Observation::Body(Body(body));
         let cases: [Case<'_>; 6] = [
-            (&in_turns, &|_| vec![(FIRST, Observation::Absent), (OTHER, Observation::Absent)], "both absent"),
-            (&in_turns, &|_| vec![(FIRST, Observation::Present), (OTHER, Observation::Present)], "both present"),
+            (
+                &in_turns,
+                &|_| vec![(FIRST, Observation::Absent), (OTHER, Observation::Absent)],
+                "both absent",
+            ),
+            (
+                &in_turns,
+                &|_| vec![(FIRST, Observation::Present), (OTHER, Observation::Present)],
+                "both present",
+            ),
             (&deleted, &|_| vec![(FIRST, Observation::Present)], "deleted, and present"),
-            (&deleted, &|_| vec![(FIRST, Observation::Present), (OTHER, Observation::Absent)], "so with another"),
+            (
+                &deleted,
+                &|_| vec![(FIRST, Observation::Present), (OTHER, Observation::Absent)],
+                "so with another",
+            ),
             (&again, &|_| vec![(FIRST, body(0)), (OTHER, body(1))], "bodies that come back"),
             (&once, &|at| vec![(FIRST, body(at))], "bodies of their own"),
         ];

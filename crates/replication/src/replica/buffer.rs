@@ -323,7 +323,7 @@ impl Buffer {
         let lacks = core::mem::take(&mut self.lacks);
         self.lacking.remove(lacks.all as u64, Bytes(lacks.bytes));
         (self.open_bytes, self.open_all, self.open_sequence) = Default::default();
-        self.settle();
+        self.restart_numbering();
     }
 
     /// A body is in the store from now on, or no longer.
@@ -423,7 +423,7 @@ impl Buffer {
         }
         self.first += commits as u64;
         self.sweep(slice, garbage);
-        self.settle();
+        self.restart_numbering();
     }
 
     /// Removes at most this many places of commits that are in the state.
@@ -448,7 +448,7 @@ impl Buffer {
                 garbage.push(Garbage(Kind::Changes(changes)));
             }
         }
-        self.settle();
+        self.restart_numbering();
     }
 
     /// Since when entries wait to be swept, if any.
@@ -457,7 +457,7 @@ impl Buffer {
     }
 
     /// Restarts the numbering when no commit is left.
-    fn settle(&mut self) {
+    fn restart_numbering(&mut self) {
         if self.commits.is_empty() && self.open.is_empty() && self.leaving.is_empty() {
             self.first = 0;
         }

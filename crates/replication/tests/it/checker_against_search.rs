@@ -5,7 +5,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use lull_replication::checker::{Acknowledged, Body, Changes, Log, Name, Read, Observation, check};
+use lull_replication::checker::{Acknowledged, Body, Changes, Log, Name, Observation, Read, check};
 use proptest::prelude::*;
 use stateright::semantics::{ConsistencyTester, SequentialConsistencyTester, SequentialSpec};
 

@@ -370,7 +370,7 @@ impl Budget {
                 }
                 if self.known.learned_all() {
                     // The pause earned nothing.
-                    self.share.settle(now, 0);
+                    self.share.accrue(now, 0);
                     self.state = State::Counting(0);
                     self.rest = self.known.rest_after(self.busy.time);
                     self.busy = Busy::since(now);
@@ -409,7 +409,7 @@ impl Budget {
     }
 
     fn grow(&mut self, now: Timestamp) {
-        self.share.settle(now, self.budget());
+        self.share.accrue(now, self.budget());
         let is_used = self.share.is_used();
         let is_small = self.budget < 2 * self.parameters.document;
         if self.parameters.unused == Unused::Stays && !is_used && !is_small {
@@ -421,7 +421,7 @@ impl Budget {
 
     /// The earnings at the previous budget are settled first.
     fn change(&mut self, now: Timestamp, budget: u32) {
-        self.share.settle(now, self.budget());
+        self.share.accrue(now, self.budget());
         self.budget = budget;
     }
 
@@ -447,7 +447,7 @@ impl Budget {
     }
 
     fn pause(&mut self, now: Timestamp) {
-        self.share.settle(now, self.budget());
+        self.share.accrue(now, self.budget());
         self.known.begin();
         self.sent = None;
         self.busy = Busy::since(now);

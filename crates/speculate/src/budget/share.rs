@@ -134,8 +134,8 @@ impl Share {
         }
     }
 
-    /// Settles the earnings since the last time at this budget.
-    pub(super) fn settle(&mut self, now: Timestamp, budget: u32) {
+    /// Adds the earnings since the last time at this budget.
+    pub(super) fn accrue(&mut self, now: Timestamp, budget: u32) {
         let nanos = nanos(now.saturating_since(self.settled));
         self.settled = self.settled.max(now);
         // Requests per second times nanoseconds are billionths of requests.
@@ -156,7 +156,7 @@ impl Share {
     }
 
     pub(super) fn ask(&mut self, now: Timestamp, budget: u32, wanted: Wanted, draw: u64) -> Grant {
-        self.settle(now, budget);
+        self.accrue(now, budget);
         let into_epoch = self.roll(now);
         self.forget(now);
         self.asked += 1;

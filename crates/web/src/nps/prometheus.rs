@@ -138,7 +138,12 @@ fn reports(counts: &Counts, to: &mut Metrics) {
     );
 }
 
-fn navigations(counts: &Counts, with: &NavigationCounts, without: &NavigationCounts, to: &mut Metrics) {
+fn navigations(
+    counts: &Counts,
+    with: &NavigationCounts,
+    without: &NavigationCounts,
+    to: &mut Metrics,
+) {
     to.counters(
         "navigations",
         "Navigations that scripts reported, with prefetching and in the held-back group.",
@@ -254,7 +259,12 @@ fn state(shared: &Shared, to: &mut Metrics) {
     }
 }
 
-fn histograms(counts: &Counts, with: &NavigationCounts, without: &NavigationCounts, to: &mut Metrics) {
+fn histograms(
+    counts: &Counts,
+    with: &NavigationCounts,
+    without: &NavigationCounts,
+    to: &mut Metrics,
+) {
     let (demand, probes) = (counts.demand.counted(), counts.probes.counted());
     for (name, help, rows) in [
         (

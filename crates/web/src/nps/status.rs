@@ -3,7 +3,7 @@
 use lull_cc::Timestamp;
 use serde_json::{Value, json};
 
-use super::navigations::{Navigations, NavigationCounts};
+use super::navigations::{NavigationCounts, Navigations};
 use super::shared::Shared;
 use super::times::Counted;
 use crate::policy::{CookieFigures, CookieVerdict};

@@ -236,13 +236,13 @@ impl UpstreamBody {
             upstream_permit,
         };
         if body.incoming.is_end_stream() {
-            body.settle();
+            body.finish_exchange();
         }
         body
     }
 
     /// The response has arrived: keeps the connection if it can be reused.
-    fn settle(&mut self) {
+    fn finish_exchange(&mut self) {
         let Some(carrier) = self.carrier.take() else { return };
         if let Some(upstream_permit) = self.upstream_permit.take() {
             upstream_permit.finish();
@@ -351,13 +351,13 @@ impl HttpBody for UpstreamBody {
                 self.waiting = None;
                 // The body is not polled again after trailers, or after the last frame of a known length.
                 if frame.is_trailers() || self.incoming.is_end_stream() {
-                    self.settle();
+                    self.finish_exchange();
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(None) => {
                 self.waiting = None;
-                self.settle();
+                self.finish_exchange();
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Err(error))) => {

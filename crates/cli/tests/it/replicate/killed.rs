@@ -124,7 +124,8 @@ fn look(place: &str, begun: Instant, replica: u64, seed: u64) -> Vec<checker::Re
         let began = begun.elapsed();
         let output = Command::new("cat").arg(format!("{place}/{name}")).output().unwrap();
         if output.status.success() {
-            let seen = vec![(Name(name as u32), Observation::Body(Body(number_of(&output.stdout))))];
+            let seen =
+                vec![(Name(name as u32), Observation::Body(Body(number_of(&output.stdout))))];
             let (session, ended, bound) = (100 + replica, begun.elapsed(), Some(BOUND));
             reads.push(checker::Read { session, replica, began, ended, bound, seen });
         }

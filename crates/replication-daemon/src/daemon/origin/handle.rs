@@ -317,7 +317,7 @@ impl OriginHandle {
     /// If a rotation is in progress, session tokens of the previous key are still accepted, or the identity
     /// cannot be written.
     pub fn begin_rotation(&self) -> Result<(), DaemonError> {
-        self.0.settle();
+        self.0.drop_replaced_token_key();
         lock(&self.0.identity).begin_rotation(self.now())?;
         self.0.request_renewals();
         Ok(())
@@ -329,7 +329,7 @@ impl OriginHandle {
     /// If it was not begun, if replicas would be rejected afterwards, or if the identity cannot be written.
     pub fn finish_rotation(&self) -> Result<(), DaemonError> {
         lock(&self.0.identity).finish_rotation(self.now())?;
-        self.0.settle();
+        self.0.drop_replaced_token_key();
         self.0.request_renewals();
         Ok(())
     }
@@ -347,7 +347,7 @@ impl OriginHandle {
         });
         // Callers waiting for it return, and the others may have waited for it too.
         self.0.progress.send_modify(|count| *count += 1);
-        self.0.settle();
+        self.0.drop_replaced_token_key();
         Ok(())
     }
 }

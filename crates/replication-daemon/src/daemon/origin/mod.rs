@@ -334,16 +334,16 @@ impl Shared {
 
     /// Drops the replaced session-token key when it is time, and has all connected replicas do the same. To
     /// be called now and then: it waits for actions of replicas.
-    fn settle(&self) {
-        let settled = {
+    fn drop_replaced_token_key(&self) {
+        let is_dropped = {
             let mut identity = lock(&self.identity);
             // Within its lock: no caller that holds the core waits for the identity.
             let last = || lock(&self.core).machine.last().sequence;
             let reached = |replica| lock(&self.core).machine.progress(replica).map(|(to, _)| to);
-            identity.settle(last, reached)
+            identity.drop_replaced_token_key(last, reached)
         };
         // A failed write is retried next time.
-        if settled.unwrap_or(false) {
+        if is_dropped.unwrap_or(false) {
             self.request_renewals();
         }
     }

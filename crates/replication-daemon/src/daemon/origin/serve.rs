@@ -255,7 +255,7 @@ async fn receive_frames(
         wake(link, concerns);
         if is_ping {
             // By then it has sent its position, and it pings each second.
-            shared.settle();
+            shared.drop_replaced_token_key();
         }
     }
 }

@@ -127,8 +127,9 @@ fn session_token_comes_by_header_cookie_or_query() {
     let (ours, theirs) = (ring(1), ring(2));
     let token = |at| ours.issue(Sequence(at));
     let foreign = theirs.issue(Sequence(9));
-    let seen =
-        |at, kept, is_reissued| Ok(ClientState { at: Sequence(at), kept: Sequence(kept), is_reissued });
+    let seen = |at, kept, is_reissued| {
+        Ok(ClientState { at: Sequence(at), kept: Sequence(kept), is_reissued })
+    };
     for (header, cookie, query, expected) in [
         (None, None, None, seen(0, 0, false)),
         (Some(token(3)), None, None, seen(3, 3, false)),
@@ -169,7 +170,10 @@ fn cookie_of_an_old_key_is_reissued() {
         [(Keyring::new(key(1), Some(key(2))), false), (Keyring::new(key(2), Some(key(1))), true)]
     {
         let (at, kept) = (Sequence(4), Sequence(4));
-        assert_eq!(ClientState::from_request(&request, &ring), Ok(ClientState { at, kept, is_reissued }));
+        assert_eq!(
+            ClientState::from_request(&request, &ring),
+            Ok(ClientState { at, kept, is_reissued })
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lull_replication::checker::{Acknowledged, Body, Changes, Log, Name, Read, Observation, check};
+use lull_replication::checker::{Acknowledged, Body, Changes, Log, Name, Observation, Read, check};
 use lull_replication::origin::{Put, Transaction};
 use lull_replication::replica::Staleness;
 use lull_replication::types::{Metadata, Sequence};

@@ -6,7 +6,7 @@ use lull_cc::Bytes;
 use lull_replication::types::Sequence;
 use lull_testing::{command, fuse, needs};
 
-use super::mounts::{LARGE, LIMIT, Reader, MountedSite, bare};
+use super::mounts::{LARGE, LIMIT, MountedSite, Reader, bare};
 use super::site::{body, path, patient, runtime};
 
 /// Of two large files.

@@ -13,7 +13,7 @@ use lull_replication_daemon::daemon::{Clock, MachineClock};
 use lull_replication_daemon::fuse::{Ended, Mounted};
 use lull_testing::{command, fuse, needs};
 
-use super::mounts::{LARGE, LIMIT, Reader, MountedSite, bare};
+use super::mounts::{LARGE, LIMIT, MountedSite, Reader, bare};
 use super::site::{Site, body, patient, runtime};
 
 #[test]

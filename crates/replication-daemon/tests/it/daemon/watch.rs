@@ -118,7 +118,7 @@ impl Watching {
     }
 
     /// Waits until the origin equals the folder.
-    async fn settle(&self) {
+    async fn wait_until_equal(&self) {
         let mut both = (Files::new(), Files::new());
         let is_so = || {
             both = (self.everything(), files(&self.folder));
@@ -139,7 +139,7 @@ impl Watching {
             names == both[1]
         })
         .await;
-        self.settle().await;
+        self.wait_until_equal().await;
     }
 
     /// Waits for an event.
@@ -234,11 +234,11 @@ fn watched_folder_is_committed_initially_and_on_changes() {
 
         watching.write("a", b"another");
         watching.write("new/folders/in/a/row/file", b"just written");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         // In a new folder.
         watching.write("new/folders/second", b"2");
         fs::remove_file(path("d/e/b")).expect("deleted");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         fs::rename(path("a"), path("d/e/moved")).expect("moved");
         fs::set_permissions(path("large"), Permissions::from_mode(0o755)).expect("its mode");
         fs::hard_link(path("large"), path("hard")).expect("a link");
@@ -247,7 +247,7 @@ fn watched_folder_is_committed_initially_and_on_changes() {
         symlink("nowhere", path("dangling")).expect("a link");
         fs::create_dir_all(path("empty/folders")).expect("folders");
         fs::set_permissions(path("empty"), Permissions::from_mode(0o750)).expect("its mode");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         let (digest, mode, _) = watching.committed()["d/link"];
         assert_eq!((digest, mode), (Digest::of(b"../large"), S_IFLNK | 0o777));
         fs::remove_file(path("hard")).expect("deleted");
@@ -255,24 +255,24 @@ fn watched_folder_is_committed_initially_and_on_changes() {
         fs::remove_file(path("dangling")).expect("deleted");
         symlink("elsewhere", path("dangling")).expect("a link");
         watching.write("large", b"small");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         // From elsewhere, over a file, like editors and rsync.
         let elsewhere = watching.site.folder().join("elsewhere");
         fs::write(&elsewhere, "complete").expect("written");
         fs::rename(&elsewhere, path("new/folders/second")).expect("moved");
         fs::remove_dir_all(path("d")).expect("deleted");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         // A folder that was moved out is no longer watched; another folder may get its name.
         fs::rename(path("new"), &elsewhere).expect("moved");
         fs::create_dir(path("new")).expect("a folder");
         fs::write(elsewhere.join("outside"), "1").expect("written");
         watching.write("new/inside", b"1");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         assert_eq!(watching.skipped(), [""; 0]);
         let same = watching.last();
         let file = File::open(path("large")).expect("a file");
         file.set_modified(std::time::UNIX_EPOCH).expect("set");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         assert_eq!(watching.last(), same.next());
         watching.close().await;
     });
@@ -302,7 +302,7 @@ fn folder_rename_is_one_transaction() {
         }
         // And it is watched under its new name.
         watching.write("d/3/more", b"more");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         watching.close().await;
     });
 }
@@ -337,7 +337,7 @@ fn repeatedly_written_file_is_committed_eventually() {
             end.store(true, Ordering::Relaxed);
             other.join().expect("no panic");
         });
-        watching.settle().await;
+        watching.wait_until_equal().await;
         let commits = watching.last().0 as usize;
         let most = writes / 5 + pauses;
         assert!(commits <= most, "{commits} commits of {writes} writes, {pauses} of them late");
@@ -391,14 +391,14 @@ fn unpublishable_entry_is_reported_once_and_blocks_nothing() {
 fn changes_made_while_stopped_are_committed_at_start() {
     runtime().block_on(async {
         let mut watching = Watching::new(&[("a", b"a"), ("b", b"b"), ("c", b"c")]).await;
-        watching.settle().await;
+        watching.wait_until_equal().await;
         watching.end().await;
         watching.write("a", b"other");
         watching.write("new", b"new");
         fs::remove_file(watching.path("b")).expect("deleted");
         let before = watching.last();
         watching.start();
-        watching.settle().await;
+        watching.wait_until_equal().await;
         assert_eq!(watching.last(), before.next(), "at once");
         // A disk that is not mounted looks like a folder without files.
         watching.end().await;
@@ -428,7 +428,7 @@ fn emptied_folder_is_empty_despite_lost_events() {
             fs::remove_dir_all(watching.path("d")).expect("deleted");
         });
         watching.told(|event| matches!(event, WatchEvent::Lost)).await;
-        watching.settle().await;
+        watching.wait_until_equal().await;
         assert_eq!(watching.everything(), Files::new());
         watching.close().await;
     });
@@ -464,7 +464,7 @@ fn silently_unmounted_disk_deletes_no_file() {
         let kept = Mount::new(&watching.folder, None, MsFlags::MS_BIND, &elsewhere);
         watching.write("a", b"a");
         watching.start();
-        watching.settle().await;
+        watching.wait_until_equal().await;
         watching.unheard(&elsewhere, || drop(disk));
         watching.told(|event| matches!(event, WatchEvent::Empty(_))).await;
         assert_eq!(watching.committed().len(), 1, "nothing is deleted");
@@ -499,7 +499,7 @@ fn file_written_during_a_folder_rename_is_never_missing() {
             end.store(true, Ordering::Relaxed);
             seen
         });
-        watching.settle().await;
+        watching.wait_until_equal().await;
         let both = [["new/a", "new/log"], ["old/a", "old/log"]];
         assert!(seen.iter().all(|names| both.iter().any(|both| names == both)), "{seen:?}");
         watching.close().await;

@@ -520,7 +520,7 @@ fn checking_many_waiting_reads_is_fast() {
     let all: Vec<String> = (0..FILES).map(|at| format!("{}1", name(at))).collect();
     bench.commit(1, &all.join(" "));
     bench.wait(11_000);
-    bench.settle();
+    bench.run_to_rest();
     bench.heartbeat(1);
     bench.sent();
     // The time of the processor: other processes do not affect it.

@@ -40,7 +40,7 @@ impl Bench {
     }
 
     /// Continues until the machine asks for nothing more at this time.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn run_to_rest(&mut self) {
         for _ in 0..1_000 {
             self.disk();
             let now = reading(self.ms).local;
@@ -64,7 +64,7 @@ fn large_step_becomes_visible_at_once() {
     let mut bench = sliced(1);
     bench.commit(1, "a1 b2 d/a3 d/b4");
     bench.bring_all(1, "a1 b2 d/a3 d/b4");
-    bench.settle();
+    bench.run_to_rest();
     let before = bench.some(1);
     bench.commit(2, "a5 b- d/a- d/b- f6");
     bench.bring_all(2, "a5 f6");
@@ -90,7 +90,7 @@ fn large_step_becomes_visible_at_once() {
         calls += 1;
     }
     assert!(calls > 2, "{calls}");
-    bench.settle();
+    bench.run_to_rest();
     assert_eq!(bench.replica.apply.buffer.bytes(), Bytes(0));
 }
 
@@ -156,7 +156,7 @@ proptest! {
             for bench in [&mut whole, &mut parts] {
                 bench.heartbeat(commits);
             }
-            whole.settle();
+            whole.run_to_rest();
             let before = parts.replica.position().0;
             for _ in 0..1_000 {
                 parts.disk();
@@ -169,7 +169,7 @@ proptest! {
                 }
                 parts.wait(0);
             }
-            parts.settle();
+            parts.run_to_rest();
             prop_assert_eq!(parts.all(before), whole.all(before));
             prop_assert_eq!(&parts.replica.image, &whole.replica.image);
             prop_assert_eq!(parts.replica.bodies.stock, whole.replica.bodies.stock);

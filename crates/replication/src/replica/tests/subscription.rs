@@ -29,15 +29,15 @@ fn commit_does_not_wait_for_bodies_outside_the_subscription() {
             }
         };
         bench.commit(1, "docs/a1 other/b8");
-        settle(&mut bench);
+        run_to_rest(&mut bench);
         assert_eq!(bench.read("docs/a"), "-", "it waits for the body of its own file");
         bench.body(1, "docs/a1", false);
-        settle(&mut bench);
+        run_to_rest(&mut bench);
         assert_eq!(bench.read("docs/a"), "1");
         assert_eq!(bench.state("other/b"), Some((1, false)));
         assert_eq!(left(&bench), (1, 30));
         bench.commit(2, "other/c2 other/d3");
-        settle(&mut bench);
+        run_to_rest(&mut bench);
         assert_eq!(bench.state("other/c"), Some((2, false)), "it waits for nothing");
         assert_eq!(left(&bench), (3, 50));
         assert_eq!(bench.replica.buffered_bodies(), Default::default());

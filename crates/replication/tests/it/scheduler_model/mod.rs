@@ -16,8 +16,8 @@ use lull_replication::{Fault, Path};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use state::{
-    AWAY, COMMITS, DELTA, IN_PARTS, READS, Reader, EventEffects, State, TICK, Waits, body_at, changes,
-    header, reading,
+    AWAY, COMMITS, DELTA, EventEffects, IN_PARTS, READS, Reader, State, TICK, Waits, body_at,
+    changes, header, reading,
 };
 
 /// Promises that seeded bugs break.

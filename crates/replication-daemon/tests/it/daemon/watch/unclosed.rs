@@ -28,9 +28,9 @@ fn file_truncated_by_its_path_is_published() {
     runtime().block_on(async {
         let watching = watching(SECOND, NEVER, &[("a", b"0123456789")]).await;
         truncate(&watching.path("a"), 3).expect("truncated");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         truncate(&watching.path("a"), 5_000).expect("extended");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         watching.close().await;
     });
 }
@@ -42,16 +42,16 @@ fn write_through_one_hard_link_changes_all_names() {
         for other in ["d/x", "y"] {
             fs::hard_link(watching.path("a"), watching.path(other)).expect("a link");
         }
-        watching.settle().await;
+        watching.wait_until_equal().await;
         let before = watching.last();
         watching.write("d/x", b"written by another name");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         assert_eq!(watching.last(), before.next(), "all names at once");
         fs::set_permissions(watching.path("y"), Permissions::from_mode(0o640)).expect("its mode");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         fs::remove_file(watching.path("y")).expect("deleted");
         watching.write("a", b"again");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         watching.close().await;
     });
 }
@@ -72,13 +72,13 @@ fn write_by_a_removed_name_is_published() {
         fs::remove_file(path("a")).expect("removed");
         fs::rename(path("d/b"), path("c")).expect("replaced");
         fs::remove_dir_all(path("e")).expect("removed");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         for file in &mut files {
             file.write_all(b"more").expect("written");
-            watching.settle().await;
+            watching.wait_until_equal().await;
         }
         drop(files);
-        watching.settle().await;
+        watching.wait_until_equal().await;
         watching.close().await;
     });
 }
@@ -94,9 +94,9 @@ fn file_that_stays_open_is_published_when_it_is_quiet() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         assert!(!watching.committed().contains_key("log"), "it was not quiet for a second");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         writeln!(log, "later").expect("written");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         watching.close().await;
     });
 }
@@ -108,13 +108,13 @@ fn mode_and_time_are_published_without_a_write() {
         for mode in [0o600, 0o444, 0o750, 0o644] {
             let mode = Permissions::from_mode(mode);
             fs::set_permissions(watching.path("a"), mode).expect("its mode");
-            watching.settle().await;
+            watching.wait_until_equal().await;
         }
         let old = UNIX_EPOCH - Duration::new(5, 7);
         let file = File::open(watching.path("a")).expect("a file");
         let both = FileTimes::new().set_modified(old).set_accessed(UNIX_EPOCH);
         file.set_times(both).expect("its times");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         assert_eq!(watching.committed()["a"].2, -5_000_000_007);
         watching.close().await;
     });
@@ -127,7 +127,7 @@ fn modification_time_alone_is_published() {
         let watching = watching(SECOND, NEVER, &[("a", b"1")]).await;
         let file = File::open(watching.path("a")).expect("a file");
         file.set_modified(UNIX_EPOCH).expect("its time");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         assert_eq!(watching.committed()["a"].2, 0);
         watching.close().await;
     });
@@ -143,7 +143,7 @@ fn mapped_file_is_published_by_a_comparison() {
         for byte in 1..4 {
             // The second write to a dirty page does not change the file's time.
             mapping.write(5_000, byte);
-            watching.settle().await;
+            watching.wait_until_equal().await;
         }
         drop(mapping);
         watching.close().await;
@@ -159,16 +159,16 @@ fn comparison_finds_changes_without_events() {
         let outside = watching.site.folder().join("outside");
         fs::hard_link(watching.path("d/b"), &outside).expect("a link");
         fs::write(&outside, "other").expect("written");
-        watching.settle().await;
+        watching.wait_until_equal().await;
         let repaired = |event: &WatchEvent| matches!(event, WatchEvent::Repaired(1));
         watching.told(repaired).await;
         // By a write that does not go through the folder.
         let sequence = watching.site.write(&[("a", Some(b"by another way"))]).await;
         patient("it is undone", || watching.last() > sequence).await;
-        watching.settle().await;
+        watching.wait_until_equal().await;
         let sequence = watching.site.write(&[("not/there", Some(b"by another way"))]).await;
         patient("it is deleted", || watching.last() > sequence).await;
-        watching.settle().await;
+        watching.wait_until_equal().await;
         // Nothing differs: nothing is written.
         let last = watching.last();
         tokio::time::sleep(half * 4).await;
