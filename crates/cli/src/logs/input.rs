@@ -250,7 +250,7 @@ impl Logs {
     pub fn span(&mut self) -> anyhow::Result<(Vec<Contents>, Option<TimeRange>)> {
         self.hold()?;
         let mut span = Span::default();
-        let contents = self.read_shown("looking", |entry| span.note(entry.at))?;
+        let contents = self.read_shown("looking", |entry| span.record(entry.at))?;
         Ok((contents, span.ends()))
     }
 

@@ -47,14 +47,14 @@ impl Arrivals {
                 continue;
             };
             for (_, began) in &waiting[..=last] {
-                times.note(seen.ended.saturating_sub(*began));
+                times.record(seen.ended.saturating_sub(*began));
             }
             *read += last + 1;
         }
         let mut missing = 0;
         for Versions { all, read } in &files {
             for (_, began) in all.iter().skip(*read) {
-                times.note(history.length.saturating_sub(*began));
+                times.record(history.length.saturating_sub(*began));
                 missing += 1;
             }
         }

@@ -66,16 +66,16 @@ impl Report {
         let mut by_replica = vec![Times::new(); replicas];
         let answered = history.reads.iter().map(|seen| (seen.read, seen.ended - seen.began));
         for (read, time) in answered.chain(history.unanswered.iter().copied()) {
-            all.note(time);
+            all.record(time);
             if time < waits {
-                hits.note(time)
+                hits.record(time)
             } else {
-                waited.note(time)
+                waited.record(time)
             }
-            by_replica[load.reads[read].replica].note(time);
+            by_replica[load.reads[read].replica].record(time);
         }
         for seen in &history.reads {
-            late.note(seen.began.saturating_sub(load.reads[seen.read].at));
+            late.record(seen.began.saturating_sub(load.reads[seen.read].at));
         }
         Report {
             seconds: rounded(history.length.as_secs_f64()),

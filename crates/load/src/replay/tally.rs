@@ -126,7 +126,7 @@ impl Tally {
     /// A request is sent, or taken from the cache, this long after it was due.
     pub(super) fn due(&mut self, late: Duration) {
         self.report.demand.due += 1;
-        self.late.note(late);
+        self.late.record(late);
     }
 
     /// A request has its answer, or failed, this long after it was due. A failure counts like a timeout: left
@@ -137,19 +137,19 @@ impl Tally {
             Origin::Failed => {
                 demand.failed += 1;
                 let time = time.max(self.patience);
-                self.network.note(time);
+                self.network.record(time);
                 time
             }
             Origin::Network => {
                 demand.answered += 1;
-                self.network.note(time);
+                self.network.record(time);
                 time
             }
             Origin::Awaited(bytes) => {
                 demand.answered += 1;
                 demand.hits += 1;
                 self.report.ahead.used_bytes += bytes;
-                self.network.note(time);
+                self.network.record(time);
                 time
             }
             Origin::Cache => {
@@ -164,9 +164,9 @@ impl Tally {
                 Duration::ZERO
             }
         };
-        self.all.note(time);
+        self.all.record(time);
         if kind == Kind::Page {
-            self.pages.note(time);
+            self.pages.record(time);
         }
     }
 
@@ -174,10 +174,10 @@ impl Tally {
     /// leaving it out would make a server look better that answers less.
     pub(super) fn unanswered(&mut self, kind: Kind, time: Duration) {
         self.report.demand.unanswered += 1;
-        self.all.note(time);
-        self.network.note(time);
+        self.all.record(time);
+        self.network.record(time);
         if kind == Kind::Page {
-            self.pages.note(time);
+            self.pages.record(time);
         }
     }
 
@@ -212,7 +212,7 @@ impl Times {
         Times { nanos: Histogram::new(3).expect("three digits are supported"), sum: Duration::ZERO }
     }
 
-    pub(crate) fn note(&mut self, time: Duration) {
+    pub(crate) fn record(&mut self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         // It grows as needed, up to centuries.
         let _ = self.nanos.record(nanos);

@@ -376,7 +376,7 @@ impl Pseudonyms {
     }
 
     /// Takes the next client's name, and returns whether it is accepted.
-    pub(super) fn note(&mut self, name: &str) -> bool {
+    pub(super) fn record(&mut self, name: &str) -> bool {
         if self.are_believed || name.contains('.') {
             return true;
         }

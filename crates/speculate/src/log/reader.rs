@@ -472,7 +472,7 @@ impl Reader {
             Client::Name(name) => {
                 let key = self.shape.as_common();
                 let names = self.names.as_mut().map(|names| names.entry(key).or_default());
-                if names.is_some_and(|names| !names.note(&name)) {
+                if names.is_some_and(|names| !names.record(&name)) {
                     return Err(LineError::OneOff);
                 }
                 name

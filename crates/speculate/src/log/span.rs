@@ -28,10 +28,10 @@ const SHORT: u64 = 100;
 /// let mut span = Span::default();
 /// let date = |hour: u64| Timestamp::from_nanos(hour * 3_600_000_000_000);
 /// for hour in 400_000..403_000 {
-///     span.note(date(hour));
+///     span.record(date(hour));
 /// }
-/// span.note(date(0));
-/// span.note(date(1_000_000));
+/// span.record(date(0));
+/// span.record(date(1_000_000));
 /// assert_eq!(span.ends(), Some((date(400_000), date(402_999))));
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -49,7 +49,7 @@ struct Bucket {
 
 impl Span {
     /// Notes a line's date.
-    pub fn note(&mut self, at: Timestamp) {
+    pub fn record(&mut self, at: Timestamp) {
         self.lines += 1;
         let number = at.as_nanos() / 1_000_000_000 / BUCKET;
         let bucket = Bucket { lines: 0, first: at, last: at };
@@ -98,7 +98,7 @@ mod tests {
 
     fn ends(seconds: impl IntoIterator<Item = u64>) -> Option<(u64, u64)> {
         let mut span = Span::default();
-        seconds.into_iter().for_each(|second| span.note(at(second)));
+        seconds.into_iter().for_each(|second| span.record(at(second)));
         let (first, last) = span.ends()?;
         Some((first.as_nanos() / 1_000_000_000, last.as_nanos() / 1_000_000_000))
     }

@@ -251,7 +251,7 @@ impl Observer {
             took: entry.took.filter(|_| whole),
             public: (whole && !entry.private).then_some(origin),
         };
-        let (url, kind) = self.urls.note(path, hash, answer).ok_or(Ignored::Room)?;
+        let (url, kind) = self.urls.record(path, hash, answer).ok_or(Ignored::Room)?;
         if entry.private && query.is_none() {
             // It may be new here, and public at a server that shares its model.
             self.urls.bar(path, hash, entry.at);

@@ -252,7 +252,7 @@ mod tests {
                     took: None,
                     public: None,
                 };
-                urls.note(&format!("/{n}"), u64::from(n) << 32, answer).unwrap().0
+                urls.record(&format!("/{n}"), u64::from(n) << 32, answer).unwrap().0
             })
             .last()
             .unwrap()

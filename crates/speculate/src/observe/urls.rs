@@ -179,7 +179,12 @@ impl Urls {
     }
 
     /// Notes an answer, and returns the number and the kind of its URL; none if there is no room.
-    pub(super) fn note(&mut self, path: &str, hash: u64, answer: Answer) -> Option<(UrlId, Kind)> {
+    pub(super) fn record(
+        &mut self,
+        path: &str,
+        hash: u64,
+        answer: Answer,
+    ) -> Option<(UrlId, Kind)> {
         let counts = self.event(answer.at);
         let place = match self.table.find(hash, |url| &*url.path == path) {
             Some(place) => place,
@@ -536,8 +541,8 @@ mod tests {
     }
 
     /// Notes an answer for which there is room.
-    fn note(urls: &mut Urls, path: &str, hash: u64, answer: Answer) -> UrlId {
-        urls.note(path, hash, answer).expect("there is room").0
+    fn record(urls: &mut Urls, path: &str, hash: u64, answer: Answer) -> UrlId {
+        urls.record(path, hash, answer).expect("there is room").0
     }
 
     #[test]
@@ -561,27 +566,27 @@ mod tests {
     fn five_distinct_clients_make_a_url_public_and_one_does_not() {
         let mut urls = urls(10);
         for _ in 0..1_000 {
-            let id = note(&mut urls, "/own", 1, answer(1, 10, 7));
+            let id = record(&mut urls, "/own", 1, answer(1, 10, 7));
             assert!(!urls.is_public(id));
         }
         let mut first = None;
         for origin in 0..100 {
-            let id = note(&mut urls, "/known", 2, answer(1, 10, origin));
+            let id = record(&mut urls, "/known", 2, answer(1, 10, origin));
             assert!(origin >= 4 || !urls.is_public(id), "after {origin} others");
             first = first.or(urls.is_public(id).then_some(origin + 1));
         }
         // Two clients may share a class, so it takes a few more than five.
         assert!((5..=12).contains(&first.unwrap()), "{first:?}");
         urls.bar("/known", 2, Timestamp::ZERO);
-        let id = note(&mut urls, "/known", 2, Answer { public: None, ..answer(1, 10, 0) });
+        let id = record(&mut urls, "/known", 2, Answer { public: None, ..answer(1, 10, 0) });
         assert!(!urls.is_public(id));
     }
 
     #[test]
     fn number_of_an_evicted_url_names_nothing() {
         let mut urls = urls(1);
-        let one = note(&mut urls, "/1", 1, answer(1, 10, 0));
-        let two = note(&mut urls, "/2", 2, answer(2, 20, 0));
+        let one = record(&mut urls, "/1", 1, answer(1, 10, 0));
+        let two = record(&mut urls, "/2", 2, answer(2, 20, 0));
         assert_ne!(one, two);
         assert_eq!((urls.path(one), urls.path(two)), (None, Some("/2")));
         assert_eq!((urls.bytes(one), urls.bytes(two)), (Bytes(0), Bytes(20)));
@@ -596,30 +601,30 @@ mod tests {
         let mut urls = Urls::new(&Limits { urls: 100, path_bytes, ..Limits::default() });
         let long = |number: u64| format!("/{number}{}", "x".repeat(900));
         for number in 0..3 {
-            assert!(urls.note(&long(number), number, answer(1, 10, 0)).is_some());
+            assert!(urls.record(&long(number), number, answer(1, 10, 0)).is_some());
         }
         // The least of the three makes room; two bytes alone would not be enough.
-        let before = urls.note(&long(0), 0, answer(1, 10, 0)).unwrap().0;
-        assert!(urls.note(&long(4), 4, answer(1, 10, 0)).is_some());
+        let before = urls.record(&long(0), 0, answer(1, 10, 0)).unwrap().0;
+        assert!(urls.record(&long(4), 4, answer(1, 10, 0)).is_some());
         assert_eq!((urls.len(), urls.path_bytes), (3, 3 * 902));
         assert_eq!(urls.path(before), Some(long(0).as_str()), "it came twice");
         let mut small =
             Urls::new(&Limits { urls: 100, path_bytes: Bytes(1_100), ..Limits::default() });
         for number in 0..200 {
-            small.note(&format!("/{number}"), number, answer(1, 10, 0)).unwrap();
+            small.record(&format!("/{number}"), number, answer(1, 10, 0)).unwrap();
         }
-        assert!(small.note(&long(7), 1_000, answer(1, 10, 0)).is_none());
-        assert!(small.note("/0a", 1_001, answer(1, 10, 0)).is_some());
+        assert!(small.record(&long(7), 1_000, answer(1, 10, 0)).is_none());
+        assert!(small.record("/0a", 1_001, answer(1, 10, 0)).is_some());
         assert!(small.path_bytes <= 1_100);
     }
 
     #[test]
     fn truncated_answer_hardly_changes_the_length() {
         let mut urls = urls(1);
-        let id = note(&mut urls, "/", 1, answer(1, 1_000, 0));
-        note(&mut urls, "/", 1, answer(1, 200, 0));
+        let id = record(&mut urls, "/", 1, answer(1, 1_000, 0));
+        record(&mut urls, "/", 1, answer(1, 200, 0));
         assert_eq!(urls.bytes(id), Bytes(900));
-        note(&mut urls, "/", 1, answer(1, 1_200, 0));
+        record(&mut urls, "/", 1, answer(1, 1_200, 0));
         assert_eq!(urls.bytes(id), Bytes(1_200));
     }
 
@@ -629,7 +634,7 @@ mod tests {
         let mut urls = Urls::new(&limits);
         let mut visit = |second| {
             let answer = answer(second, 10, 0);
-            let id = note(&mut urls, "/", 1, answer);
+            let id = record(&mut urls, "/", 1, answer);
             urls.visit(id, answer.at);
             urls.popularity(id, answer.at)
         };
@@ -644,15 +649,15 @@ mod tests {
     #[test]
     fn priority_is_benefit_per_cost() {
         let mut urls = urls(10);
-        let small = note(&mut urls, "/small", 1, answer(1, 1_500, 0));
-        let large = note(&mut urls, "/large", 2, answer(1, 999_500, 0));
-        let image = note(&mut urls, "/small.gif", 3, answer(1, 1_500, 0));
+        let small = record(&mut urls, "/small", 1, answer(1, 1_500, 0));
+        let large = record(&mut urls, "/large", 2, answer(1, 999_500, 0));
+        let image = record(&mut urls, "/small.gif", 3, answer(1, 1_500, 0));
         // 0.1 s and 1.2 µs for 2000 bytes.
         assert!((urls.priority(small, 0.5) - 0.5 * 0.1012 / 2_000.0).abs() < 1e-9);
         assert!(urls.priority(small, 0.1) > urls.priority(large, 0.9));
         assert_eq!(urls.priority(image, 0.6), urls.priority(small, 0.1));
         let slow = Answer { took: Some(Duration::from_secs(2)), ..answer(1, 1_500, 0) };
-        let slow = note(&mut urls, "/slow", 4, slow);
+        let slow = record(&mut urls, "/slow", 4, slow);
         assert!(urls.priority(slow, 0.1) > urls.priority(small, 0.9));
     }
 }

@@ -82,7 +82,7 @@ impl Harm {
         }
     }
 
-    pub(super) fn note(&mut self, now: Timestamp, sample: Sample) {
+    pub(super) fn record(&mut self, now: Timestamp, sample: Sample) {
         let seconds = sample.time.as_secs_f64();
         let usual = &mut self.usual[usize::from(sample.class)];
         if usual.samples == 0.0 {

@@ -188,8 +188,8 @@ impl Limit {
     }
 
     /// A request of demand was answered.
-    pub(super) fn note(&mut self, now: Timestamp, sample: Sample) {
-        self.harm.note(now, sample);
+    pub(super) fn record(&mut self, now: Timestamp, sample: Sample) {
+        self.harm.record(now, sample);
         let is_queued = if sample.others >= self.concurrent_limit() { 1.0 } else { 0.0 };
         self.queued += (is_queued - self.queued) * QUEUED;
         if !sample.with_prefetches {
@@ -256,7 +256,7 @@ mod tests {
             let time = Duration::from_micros(micros);
             let sample = Sample { class: 0, others: 0, all_others: Some(0), with_prefetches, time };
             limit.binds();
-            limit.note(Timestamp::from_nanos(1_000_000 * number), sample);
+            limit.record(Timestamp::from_nanos(1_000_000 * number), sample);
         }
         limit.figures().limit
     }

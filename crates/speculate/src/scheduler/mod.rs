@@ -239,7 +239,7 @@ impl Scheduler {
         let Demand { class, others, all_others, with_prefetches } = ended.what;
         if let (End::Served, Some(with_prefetches)) = (end, with_prefetches) {
             let time = now.saturating_since(ended.began);
-            self.limit.note(now, Sample { class, others, all_others, with_prefetches, time });
+            self.limit.record(now, Sample { class, others, all_others, with_prefetches, time });
         }
     }
 

@@ -57,7 +57,7 @@ pub(super) fn watch(
     }
     if script_insertion::is_document(&head.headers) {
         let hash = requester.visitor_hash(&head.headers, &shared.visitors.clients);
-        shared.counts.distinct_visitors.note(hash);
+        shared.counts.distinct_visitors.record(hash);
     }
     let visitor = page_visitor(&head.method, &head.headers, shared.rules.harmless(), way);
     let no_script = no_script_reason(shared, &visitor, requester);
@@ -159,7 +159,7 @@ impl Demand {
         if let Err(Some(why)) = &insertion {
             shared.counts.pages_unchanged.one(why);
             let names = policy::blocking_cookies(&request.headers, shared.rules.harmless());
-            shared.counts.blocking_cookies.note(names);
+            shared.counts.blocking_cookies.record(names);
         }
         insertion.ok()
     }
@@ -209,7 +209,7 @@ impl Exchange for Demand {
         let is_nobodys = UrlKind::of(target.path()) == UrlKind::Page
             && !script_insertion::is_document(&request.headers);
         if let Some(time) = outcome.time_to_first_byte.filter(|_| is_answered) {
-            shared.counts.demand.note(time);
+            shared.counts.demand.record(time);
         }
         if !self.teaches {
             return;
@@ -221,7 +221,7 @@ impl Exchange for Demand {
         let is_named = shared.rules.name_of(target.as_str()) == target.as_str();
         let is_shareable = !self.is_private && is_named;
         if is_answered && is_shareable && self.is_plain && outcome.failure.is_none() {
-            shared.knowledge.lengths.note(target.as_str(), outcome.bytes);
+            shared.knowledge.lengths.record(target.as_str(), outcome.bytes);
         }
         if is_nobodys {
             return;

@@ -17,7 +17,7 @@ impl Default for Distinct {
 
 impl Distinct {
     /// A visitor came, by its hash.
-    pub(super) fn note(&self, hash: u64) {
+    pub(super) fn record(&self, hash: u64) {
         let bit = hash % BITS;
         let (word, mask) = (&self.0[(bit / 64) as usize], 1 << (bit % 64));
         // Nearly always it is set already, and a load is cheaper than a store.
@@ -46,7 +46,7 @@ mod tests {
         assert_eq!(distinct.take(), 0);
         for visitors in [1, 10, 1_000, 30_000] {
             for visitor in (0..visitors).chain(0..visitors) {
-                distinct.note(key.hash_one(visitor));
+                distinct.record(key.hash_one(visitor));
             }
             let (found, expected) = (distinct.take() as f64, visitors as f64);
             assert!(

@@ -315,5 +315,5 @@ fn count(
         // 0: it was left before it had loaded.
         load: Some(nav.load).filter(|load| *load > 0.0).map(millis),
     };
-    group.note(shared.rules.now(), &navigation);
+    group.record(shared.rules.now(), &navigation);
 }

@@ -60,7 +60,7 @@ pub(super) struct History(Mutex<Kept>);
 
 impl History {
     /// A minute has passed.
-    fn note(&self, now: Timestamp, sums: Sums, budget: u32) {
+    fn record(&self, now: Timestamp, sums: Sums, budget: u32) {
         let mut kept = lock(&self.0);
         let before = std::mem::replace(&mut kept.before, sums.clone());
         kept.ended = now;
@@ -116,7 +116,7 @@ pub(super) async fn record(
             visitors: counts.distinct_visitors.take(),
             demand: counts.demand.counted(),
         };
-        history.note(rules.now(), sums, upstream.monitor.figures().budget);
+        history.record(rules.now(), sums, upstream.monitor.figures().budget);
     }
 }
 
@@ -130,8 +130,8 @@ mod tests {
         let mut sums = Sums::default();
         for minute in 1..=ROWS as u64 + 10 {
             sums.prefetches += minute;
-            sums.demand.note(Duration::from_millis(if minute % 2 == 0 { 20 } else { 40 }));
-            history.note(Timestamp::ZERO + EVERY * minute as u32, sums.clone(), 7);
+            sums.demand.record(Duration::from_millis(if minute % 2 == 0 { 20 } else { 40 }));
+            history.record(Timestamp::ZERO + EVERY * minute as u32, sums.clone(), 7);
         }
         let json =
             history.json(Timestamp::ZERO + EVERY * (ROWS as u32 + 10) + Duration::from_secs(5));

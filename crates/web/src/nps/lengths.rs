@@ -30,7 +30,7 @@ impl Default for Lengths {
 
 impl Lengths {
     /// Notes the length of a complete body.
-    pub(super) fn note(&self, path: &str, bytes: u64) {
+    pub(super) fn record(&self, path: &str, bytes: u64) {
         let key = self.key.hash_one(path);
         lock(&self.slots)[key as usize % SLOTS] = Slot { key, bytes };
     }
@@ -51,11 +51,11 @@ mod tests {
     fn latest_length_is_known_and_memory_is_bounded() {
         let lengths = Lengths::default();
         assert_eq!(lengths.of("/a"), None);
-        lengths.note("/a", 5);
-        lengths.note("/a", 7);
+        lengths.record("/a", 5);
+        lengths.record("/a", 7);
         assert_eq!((lengths.of("/a"), lengths.of("/b")), (Some(7), None));
         for number in 0..1 << 17 {
-            lengths.note(&format!("/{number}"), 1);
+            lengths.record(&format!("/{number}"), 1);
         }
         assert_eq!(lengths.slots.lock().unwrap().len(), SLOTS);
     }

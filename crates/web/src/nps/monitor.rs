@@ -481,7 +481,7 @@ impl Monitor {
             && let Some(path) = watched.get(probe.object.0 as usize)
             && let Some(threshold) = budget.threshold(probe.object)
         {
-            state.usual.note(path, threshold);
+            state.usual.record(path, threshold);
         }
         Some(outcome)
     }

@@ -39,13 +39,13 @@ pub(super) struct NavigationCounts {
 }
 
 impl NavigationCounts {
-    fn note(&mut self, one: &Navigation) {
+    fn record(&mut self, one: &Navigation) {
         self.count += 1;
         self.cached += u64::from(one.cached);
         self.ahead += u64::from(one.ahead);
-        self.ttfb.note(one.ttfb);
-        one.lcp.into_iter().for_each(|time| self.lcp.note(time));
-        one.load.into_iter().for_each(|time| self.load.note(time));
+        self.ttfb.record(one.ttfb);
+        one.lcp.into_iter().for_each(|time| self.lcp.record(time));
+        one.load.into_iter().for_each(|time| self.load.record(time));
     }
 
     fn add(&mut self, more: &NavigationCounts) {
@@ -70,16 +70,16 @@ struct Kept {
 pub(super) struct Navigations(Mutex<Kept>);
 
 impl Navigations {
-    pub(super) fn note(&self, now: Timestamp, one: &Navigation) {
+    pub(super) fn record(&self, now: Timestamp, one: &Navigation) {
         let slot = slot(now);
         let mut kept = lock(&self.0);
-        kept.all.note(one);
+        kept.all.record(one);
         kept.slots.retain(|(number, _)| is_of_the_hour(*number, slot));
         match kept.slots.back_mut().filter(|(number, _)| *number >= slot) {
-            Some((_, seen)) => seen.note(one),
+            Some((_, seen)) => seen.record(one),
             None => {
                 let mut seen = NavigationCounts::default();
-                seen.note(one);
+                seen.record(one);
                 kept.slots.push_back((slot, seen));
             }
         }
@@ -126,12 +126,12 @@ mod tests {
             load: None,
         };
         for minute in 0..300 {
-            navigations.note(at(minute), &one);
+            navigations.record(at(minute), &one);
             let hour = navigations.last_hour(at(minute));
             assert!((minute.min(55)..=60).contains(&hour.count), "{minute}: {}", hour.count);
             assert!(lock(&navigations.0).slots.len() <= SLOTS as usize);
         }
-        navigations.note(at(310), &Navigation { ahead: true, lcp: None, ..one });
+        navigations.record(at(310), &Navigation { ahead: true, lcp: None, ..one });
         let (all, hour) = (navigations.all(), navigations.last_hour(at(310)));
         assert_eq!((all.count, all.cached, all.ahead), (301, 301, 1));
         assert_eq!((all.ttfb.count(), all.lcp.count(), all.load.count()), (301, 300, 0));

@@ -18,7 +18,7 @@ use crate::script_insertion::{Inspector, NoInsertionPoint, Outcome, ScriptInsert
 
 /// Bars a page that opts out, or may have opted out in an unreadable part. That also ends a prefetch in
 /// flight, such as the one that found the opt-out.
-fn note(shared: &Shared, url: &str, why: NoInsertionPoint) {
+fn bar_opt_out(shared: &Shared, url: &str, why: NoInsertionPoint) {
     if why == NoInsertionPoint::Refresh {
         shared.knowledge.stubs.refreshes(url);
     }
@@ -115,7 +115,7 @@ impl PageBody {
                 if self.is_demand {
                     counts.pages_unchanged.one(reasons::of_page(&why));
                 }
-                note(&self.shared, &self.url, why);
+                bar_opt_out(&self.shared, &self.url, why);
             }
             _ if self.is_demand => counts.pages.one(),
             _ => {}
@@ -156,7 +156,7 @@ impl HttpBody for PageBody {
                     None => {
                         let given = this.finish(State::Ended);
                         if this.is_shareable {
-                            this.shared.knowledge.lengths.note(&this.url, this.inserter.taken());
+                            this.shared.knowledge.lengths.record(&this.url, this.inserter.taken());
                         }
                         given
                     }
@@ -211,7 +211,7 @@ impl BodyObserver for PageInspector {
         {
             self.inspector = None;
             if let Err(why) = found {
-                note(&self.shared, &self.url, why);
+                bar_opt_out(&self.shared, &self.url, why);
             }
         }
         Ok(())

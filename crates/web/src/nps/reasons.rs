@@ -40,7 +40,7 @@ const MAX_NAMES: usize = 64;
 const MAX_NAME_BYTES: usize = 64;
 
 impl CookieNames {
-    pub(super) fn note<'a>(&self, names: impl Iterator<Item = &'a str>) {
+    pub(super) fn record<'a>(&self, names: impl Iterator<Item = &'a str>) {
         let mut all = lock(&self.0);
         for name in names.filter(|name| name.len() <= MAX_NAME_BYTES).take(MAX_NAMES) {
             if let Some(count) = all.get_mut(name) {

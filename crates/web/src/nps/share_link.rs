@@ -239,7 +239,7 @@ async fn take(shared: &Shared, sharing: &Sharing, subject: &str, sealed: &[u8]) 
         }
         Some(Message::Presence { sender, spent }) => {
             if sender != sharing.sender {
-                lock(&sharing.peers).note(sender, spent, now);
+                lock(&sharing.peers).record(sender, spent, now);
             }
             return;
         }

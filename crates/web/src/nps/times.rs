@@ -51,7 +51,7 @@ fn place(time: Duration) -> (usize, u64) {
 }
 
 impl Counted {
-    pub(super) fn note(&mut self, time: Duration) {
+    pub(super) fn record(&mut self, time: Duration) {
         let (range, micros) = place(time);
         self.counts[range] += 1;
         self.sum_micros = self.sum_micros.saturating_add(micros);
@@ -163,7 +163,7 @@ impl Default for Times {
 }
 
 impl Times {
-    pub(super) fn note(&self, time: Duration) {
+    pub(super) fn record(&self, time: Duration) {
         let (range, micros) = place(time);
         self.counts[range].one();
         self.sum_micros.add(micros);
@@ -185,7 +185,7 @@ mod tests {
     /// Times of this many microseconds each.
     fn counted(micros: impl IntoIterator<Item = u64>) -> Counted {
         let times = Times::default();
-        micros.into_iter().for_each(|micros| times.note(Duration::from_micros(micros)));
+        micros.into_iter().for_each(|micros| times.record(Duration::from_micros(micros)));
         times.counted()
     }
 

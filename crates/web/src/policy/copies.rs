@@ -79,7 +79,7 @@ impl Copies {
 
     /// Notes that the site has cleared this client's copies.
     pub(super) fn clear(&mut self, client: Client, now: Timestamp) {
-        self.cleared.note(client, now);
+        self.cleared.record(client, now);
     }
 
     /// How long the copy of `url` with that name still lives, in whole seconds as browsers count them. `None`

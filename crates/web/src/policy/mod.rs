@@ -353,7 +353,7 @@ impl Policy {
     ) -> Result<Duration, Refusal> {
         self.check_in_flight(admitted, now)?;
         if authentication::asks_for_credentials(&head.headers) {
-            self.protected.note(&admitted.target, now);
+            self.protected.record(&admitted.target, now);
         }
         let ttl = prefetch::reply(head, admitted, wall).inspect_err(|unkept| {
             if let Some(offence) = unkept.offence() {
@@ -392,7 +392,7 @@ impl Policy {
             // An invalid target may be next to valid ones. Below an invalid folder there are none.
             && let Ok(folder) = Target::parse(protected::folder(request.uri.path()))
         {
-            self.protected.note(&folder, now);
+            self.protected.record(&folder, now);
         }
         let keeps_copies = browsers::gains(&request.headers, DeliveryMethod::Cache).is_ok();
         if authentication::has_credentials(&request.headers) && keeps_copies && !has_auth_cookie {

@@ -25,7 +25,7 @@ pub(super) struct Protected {
 
 impl Protected {
     /// A password was requested at `target`.
-    pub(super) fn note(&mut self, target: &Target, now: Timestamp) {
+    pub(super) fn record(&mut self, target: &Target, now: Timestamp) {
         let mut folder = folder(target.path());
         if !self.has_room(folder) {
             self.until.retain(|_, until| now < *until);
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn password_protected_folder_is_not_prefetched_for_a_day() {
         let mut protected = Protected::default();
-        protected.note(&target("/app/login?x"), at(10));
+        protected.record(&target("/app/login?x"), at(10));
         for (path, now, expected) in [
             ("/app/home", 10, true),
             ("/app/", 10, true),
@@ -97,14 +97,14 @@ mod tests {
         ] {
             assert_eq!(protected.has(path, at(now)), expected, "{path} {now}");
         }
-        protected.note(&target("/%61pp/login"), at(1000));
+        protected.record(&target("/%61pp/login"), at(1000));
         assert!(protected.has("/app/home", at(86_500)));
     }
 
     #[test]
     fn root_is_no_protected_folder() {
         let mut protected = Protected::default();
-        protected.note(&target("/login"), at(10));
+        protected.record(&target("/login"), at(10));
         for path in ["/", "/a", "/a/b"] {
             assert!(!protected.has(path, at(11)));
         }
@@ -114,17 +114,17 @@ mod tests {
     fn memory_is_bounded_and_overflow_protects_more() {
         let mut protected = Protected::default();
         for number in 0..5 * MAX_FOLDERS {
-            protected.note(&target(&format!("/a/{number}/x")), at(1));
+            protected.record(&target(&format!("/a/{number}/x")), at(1));
             assert!(protected.until.len() <= MAX_FOLDERS);
         }
         assert!((0..5 * MAX_FOLDERS).all(|number| protected.has(&format!("/a/{number}/y"), at(2))));
         for number in 0..5 * MAX_FOLDERS {
-            protected.note(&target(&format!("/{number}/x")), at(1));
+            protected.record(&target(&format!("/{number}/x")), at(1));
             assert!(protected.until.len() <= MAX_FOLDERS);
         }
         assert!(protected.has("/b", at(2)));
         // When the day is over there is room again.
-        protected.note(&target("/c/d/x"), at(90_000));
+        protected.record(&target("/c/d/x"), at(90_000));
         assert!(protected.has("/c/d/y", at(90_000)) && !protected.has("/c/y", at(90_000)));
     }
 }

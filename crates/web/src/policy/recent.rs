@@ -35,7 +35,7 @@ impl RecentClients {
     }
 
     /// Notes a client.
-    pub(super) fn note(&mut self, client: Client, now: Timestamp) {
+    pub(super) fn record(&mut self, client: Client, now: Timestamp) {
         if !self.has_room_for(client, now) {
             self.full_until = now + self.kept_for;
         } else if self.last.insert(client, now).is_none() {
@@ -87,14 +87,14 @@ mod tests {
     #[test]
     fn client_is_recent_until_the_time_is_over() {
         let mut clients = recent();
-        clients.note(Client(1), at(10));
+        clients.record(Client(1), at(10));
         for (client, now, expected) in
             [(1, 10, true), (1, 129, true), (1, 130, false), (2, 11, false)]
         {
             assert_eq!(clients.last(Client(client), at(now)).is_some(), expected, "{client} {now}");
         }
-        clients.note(Client(1), at(100));
-        clients.note(Client(2), at(140));
+        clients.record(Client(1), at(100));
+        clients.record(Client(2), at(140));
         assert_eq!(clients.last(Client(1), at(219)), Some(at(100)));
     }
 
@@ -103,7 +103,7 @@ mod tests {
         let mut clients = recent();
         for second in 0..1000 {
             for client in 0..3 {
-                clients.note(Client(client), at(second));
+                clients.record(Client(client), at(second));
             }
             assert_eq!((clients.order.len(), clients.last.len()), (3, 3));
         }
@@ -115,11 +115,11 @@ mod tests {
     fn every_client_is_recent_when_memory_is_full() {
         let mut clients = recent();
         for client in 0..=MAX_CLIENTS as u64 {
-            clients.note(Client(client), at(1));
+            clients.record(Client(client), at(1));
         }
         assert!(clients.order.len() <= MAX_CLIENTS);
         assert_eq!(clients.last(Client(u64::MAX), at(2)), Some(at(2)));
-        clients.note(Client(1), at(300));
+        clients.record(Client(1), at(300));
         assert!(clients.last(Client(u64::MAX), at(300)).is_none());
         assert_eq!(clients.order.len(), 1);
     }

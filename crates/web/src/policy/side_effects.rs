@@ -64,17 +64,17 @@ impl SideEffects {
         // Pages have many parts, and consecutive requests for the same URL are one.
         let last = self.recent.back().and_then(|(_, url)| url.as_deref());
         if last != Some(url) {
-            self.note(Some(url.into()));
+            self.record(Some(url.into()));
         }
         self.found.iter().any(|found| **found == *url)
     }
 
     /// A client used an unsafe method, which may change any page.
     pub fn sent(&mut self) {
-        self.note(None);
+        self.record(None);
     }
 
-    fn note(&mut self, url: Option<Arc<str>>) {
+    fn record(&mut self, url: Option<Arc<str>>) {
         self.count += 1;
         if self.recent.len() >= MAX_RECENT {
             self.recent.pop_front();

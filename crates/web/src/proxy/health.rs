@@ -34,7 +34,7 @@ pub(crate) async fn watch(
             Err(failure) => Some(failure.to_string()),
         };
         let of = &group.servers[server];
-        if let Some(is_healthy) = streak.note(failure.is_none())
+        if let Some(is_healthy) = streak.record(failure.is_none())
             && of.set_healthy(is_healthy)
         {
             let server = of.config.to_string();
@@ -58,7 +58,7 @@ struct Streak {
 
 impl Streak {
     /// What the server is by now, if this check decides that.
-    fn note(&mut self, is_good: bool) -> Option<bool> {
+    fn record(&mut self, is_good: bool) -> Option<bool> {
         if self.is_good != is_good {
             *self = Streak { is_good, count: 0 };
         }
@@ -77,7 +77,7 @@ mod tests {
         let mut streak = Streak::default();
         let mut found = String::new();
         for check in "gbbgbbbbgbggg".chars() {
-            found.push(match streak.note(check == 'g') {
+            found.push(match streak.record(check == 'g') {
                 Some(true) => 'g',
                 Some(false) => 'b',
                 None => '.',

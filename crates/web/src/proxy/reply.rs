@@ -212,7 +212,7 @@ impl Account {
             failure: self.failure,
             is_marked: self.is_marked,
         };
-        site.counters.note(self.worker.number, &finished);
+        site.counters.record(self.worker.number, &finished);
     }
 }
 

@@ -34,7 +34,7 @@ impl SiteCounters {
         SiteCounters((0..threads).map(|_| OfThread::default()).collect())
     }
 
-    pub(crate) fn note(&self, thread: usize, finished: &Finished) {
+    pub(crate) fn record(&self, thread: usize, finished: &Finished) {
         let Some(counters) = self.0.get(thread) else { return };
         counters.requests.increment();
         if finished.is_marked {
@@ -68,9 +68,9 @@ mod tests {
         let ok = Finished { status: 200, bytes: 7, failure: None, is_marked: true };
         let failed =
             Finished { status: 502, bytes: 1, failure: Some(Failure::Reset), is_marked: false };
-        counters.note(0, &ok);
-        counters.note(1, &ok);
-        counters.note(1, &failed);
+        counters.record(0, &ok);
+        counters.record(1, &ok);
+        counters.record(1, &failed);
         let mut totals = Totals { requests: 99, open_connections: 3, ..Totals::default() };
         counters.replace(&mut totals);
         assert_eq!((totals.requests, totals.marked, totals.bytes_sent), (3, 2, 15));

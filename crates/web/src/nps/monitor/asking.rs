@@ -185,7 +185,7 @@ impl Asking<'_> {
         let (time, failure) = match fetched {
             Some(Ok(fetched)) => {
                 let time = fetched.time_to_first_byte;
-                self.context.counts.probes.note(time);
+                self.context.counts.probes.record(time);
                 if fetched.status.is_success() {
                     (Some(time), None)
                 } else {
@@ -194,7 +194,7 @@ impl Asking<'_> {
             }
             Some(Err(failure)) => (None, Some(failure.to_string())),
             None => {
-                self.context.counts.probes.note(took);
+                self.context.counts.probes.record(took);
                 (None, is_learning.then(|| format!("no answer within {MAX_WAIT:?}")))
             }
         };

@@ -24,7 +24,7 @@ pub(super) struct Usual {
 
 impl Usual {
     /// From when on answers for `path` are late, as just learned. No threshold rises.
-    pub(super) fn note(&mut self, path: &str, threshold: Duration) {
+    pub(super) fn record(&mut self, path: &str, threshold: Duration) {
         let before = self.of(path);
         let least = before.map_or(threshold, |before| before.min(threshold));
         self.changes += u64::from(before != Some(least));
@@ -95,15 +95,15 @@ mod tests {
     #[test]
     fn thresholds_never_rise_and_the_latest_are_kept() {
         let mut usual = Usual::default();
-        usual.note("/a", 10 * MS);
-        usual.note("/a", 300 * MS);
-        usual.note("/b", 20 * MS);
-        usual.note("/a", 9 * MS);
+        usual.record("/a", 10 * MS);
+        usual.record("/a", 300 * MS);
+        usual.record("/b", 20 * MS);
+        usual.record("/a", 9 * MS);
         let paths = ["/a", "/b", "/c"].map(str::to_owned);
         assert_eq!(usual.of_all(&paths), [Some(9 * MS), Some(20 * MS), None]);
         for number in 0..10 * MAX_OBJECTS {
-            usual.note(&format!("/{number}"), MS);
-            usual.note("/a", 30 * MS);
+            usual.record(&format!("/{number}"), MS);
+            usual.record("/a", 30 * MS);
             assert!(usual.thresholds.len() <= MAX_OBJECTS);
         }
         assert_eq!(usual.of_all(&paths), [Some(9 * MS), None, None]);
@@ -115,17 +115,17 @@ mod tests {
     fn only_valid_saved_thresholds_are_loaded() {
         let mut before = Usual::default();
         assert_eq!(before.changes(), 0);
-        before.note("/a b", 10 * MS);
-        before.note("/c", 20 * MS);
+        before.record("/a b", 10 * MS);
+        before.record("/c", 20 * MS);
         let (kept, changes) = (before.encode(), before.changes());
         assert_eq!(kept, b"lull times 1\n10000000 /a b\n20000000 /c\n");
         // Equal values need not be saved.
-        before.note("/c", 20 * MS);
-        before.note("/c", 21 * MS);
+        before.record("/c", 20 * MS);
+        before.record("/c", 21 * MS);
         assert_eq!((changes, before.changes()), (2, 2));
 
         let mut after = Usual::default();
-        after.note("/d", MS);
+        after.record("/d", MS);
         for none in [
             &b""[..],
             b"lull times 2\n1 /a\n",

@@ -28,7 +28,7 @@ pub(in crate::nps) struct Peers(BTreeMap<Sender, Peer>);
 
 impl Peers {
     /// A proxy says that it runs.
-    pub(in crate::nps) fn note(&mut self, sender: Sender, spent: u64, now: Timestamp) {
+    pub(in crate::nps) fn record(&mut self, sender: Sender, spent: u64, now: Timestamp) {
         if self.0.len() < MAX_PEERS || self.0.contains_key(&sender) {
             self.0.insert(sender, Peer { seen: now, spent, is_running: true });
         }
@@ -70,9 +70,9 @@ mod tests {
     #[test]
     fn ended_proxy_has_no_share_and_its_bytes_count_for_a_day() {
         let mut peers = Peers::default();
-        peers.note(Sender(1), 100, at(0));
-        peers.note(Sender(2), 50, at(0));
-        peers.note(Sender(2), 70, at(15));
+        peers.record(Sender(1), 100, at(0));
+        peers.record(Sender(2), 50, at(0));
+        peers.record(Sender(2), 70, at(15));
         peers.forget(at(25));
         assert_eq!((peers.running(), peers.spent()), (1, 170));
         peers.forget(at(86_401));
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn others_run_on_while_no_message_can_arrive() {
         let mut peers = Peers::default();
-        peers.note(Sender(1), 100, at(0));
+        peers.record(Sender(1), 100, at(0));
         // An hour without NATS.
         assert_eq!(peers.running(), 1);
         peers.resume(at(3_600));

@@ -192,7 +192,7 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
     while let Some((mut request, body)) = read_request(&mut reader)? {
         let path = request.uri.path().to_owned();
         if path.starts_with("/.lull/") {
-            shared.note(&request, connection, None);
+            shared.record(&request, connection, None);
             let (head, body) = shared.own(&request, &body);
             write_response(&mut stream, head, &body)?;
             continue;
@@ -225,7 +225,7 @@ fn serve(shared: &Shared, stream: TcpStream, connection: usize) -> std::io::Resu
             }
             None => None,
         };
-        shared.note(&request, connection, by);
+        shared.record(&request, connection, by);
         if let Some(admitted) = admitted.as_ref().filter(|_| path == "/slow") {
             stall(shared, &mut stream, &request, admitted)?;
             return Ok(());
@@ -305,7 +305,7 @@ impl Shared {
         (self.rules && policy::is_by_rules(&request.headers)).then_some(By::Rules)
     }
 
-    fn note(&self, request: &request::Parts, connection: usize, by: Option<By>) {
+    fn record(&self, request: &request::Parts, connection: usize, by: Option<By>) {
         let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let fields =
             request.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
