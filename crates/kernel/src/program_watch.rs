@@ -65,9 +65,9 @@ impl<'run, 'obj> ProgramWatch<'run, 'obj> {
     /// The time until the next check, in any case.
     pub(crate) fn pause(&self) -> Option<Duration> {
         let now = Instant::now();
-        let look = self.reports.as_ref().map(Reports::next_scan);
+        let scan = self.reports.as_ref().map(Reports::next_scan);
         let rest = Some(self.rest_until).filter(|&until| until > now);
-        look.into_iter().chain(rest).min().map(|until| until.saturating_duration_since(now))
+        scan.into_iter().chain(rest).min().map(|until| until.saturating_duration_since(now))
     }
 
     /// Reads the kernel's reports of others that send for the program, and changes the sockets that the

@@ -151,7 +151,7 @@ impl Control {
             nice: Mutex::new(Some(UserSpaceNice::new(parameters))),
             rest: Mutex::new(None),
         });
-        let Some(at) = control.look()? else { return Err(Error::NotConnected) };
+        let Some(at) = control.sample()? else { return Err(Error::NotConnected) };
         let mut schedule = lock(&SCHEDULE);
         let process = process::id();
         if schedule.lacks_thread(process) {
@@ -191,7 +191,7 @@ impl Control {
 
     /// Samples the connection, sets its pacing rate, and returns when to sample again; `None` if there is
     /// nothing left to control.
-    fn look(&self) -> Result<Option<Timestamp>> {
+    fn sample(&self) -> Result<Option<Timestamp>> {
         let info = TcpInfo::of(self.socket.as_fd())?;
         if info.phase == Phase::Closed {
             return Ok(None);
@@ -240,7 +240,7 @@ fn run() {
         ready.retain_mut(|Reverse(due)| {
             let Some(control) = due.control.upgrade() else { return false };
             // An error here means that the socket can no longer be controlled; it keeps its last pacing rate.
-            let next = control.look().ok().flatten();
+            let next = control.sample().ok().flatten();
             if next.is_none() {
                 lock(&control.rest).take();
             }

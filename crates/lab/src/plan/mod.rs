@@ -297,7 +297,7 @@ impl Plan {
     /// Checks that all names of quantities exist.
     fn validate_names(&self) -> Result<(), PlanError> {
         let names = names::Names::of(self);
-        let look = |list: &str, at: usize, name: &str, all: &[Option<&Expression>]| {
+        let check_names = |list: &str, at: usize, name: &str, all: &[Option<&Expression>]| {
             all.iter().flatten().try_for_each(|expression| {
                 names.check(expression).map_err(|why| {
                     self.error(&[list, &at.to_string()], format!("{list}: '{name}': {why}"))
@@ -305,21 +305,26 @@ impl Plan {
             })
         };
         for (at, metric) in self.metrics.iter().enumerate() {
-            look("metrics", at, &metric.name, &[Some(&metric.value), metric.only.as_ref()])?;
+            check_names("metrics", at, &metric.name, &[Some(&metric.value), metric.only.as_ref()])?;
         }
         for (at, check) in self.checks.iter().enumerate() {
             let Check { value, per, only, at_least, at_most, never_below, never_above, .. } = check;
             let others = [per, only, at_least, at_most, never_below, never_above];
-            look("checks", at, &check.name, &[Some(value)])?;
-            look("checks", at, &check.name, &others.map(Option::as_ref))?;
+            check_names("checks", at, &check.name, &[Some(value)])?;
+            check_names("checks", at, &check.name, &others.map(Option::as_ref))?;
         }
         for (at, plot) in self.plots.iter().enumerate() {
-            look("plots", at, &plot.name, &[&plot.y, &plot.only, &plot.alone].map(Option::as_ref))?;
+            check_names(
+                "plots",
+                at,
+                &plot.name,
+                &[&plot.y, &plot.only, &plot.alone].map(Option::as_ref),
+            )?;
             if plot.kind == PlotKind::Points {
-                look("plots", at, &plot.name, &[Expression::new(&*plot.x).ok().as_ref()])?;
+                check_names("plots", at, &plot.name, &[Expression::new(&*plot.x).ok().as_ref()])?;
             }
             for Entry { y, low, high, .. } in &plot.entries {
-                look("plots", at, &plot.name, &[Some(y), low.as_ref(), high.as_ref()])?;
+                check_names("plots", at, &plot.name, &[Some(y), low.as_ref(), high.as_ref()])?;
             }
         }
         Ok(())

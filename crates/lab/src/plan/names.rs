@@ -34,12 +34,12 @@ impl<'a> Names<'a> {
         for name in expression.names() {
             let path: Vec<&str> = name.split('.').collect();
             let text = || expression.text().split_whitespace().collect::<Vec<_>>().join(" ");
-            self.look(&path).map_err(|why| why.within(format!("'{}'", text())))?;
+            self.check_path(&path).map_err(|why| why.within(format!("'{}'", text())))?;
         }
         Ok(())
     }
 
-    fn look(&self, path: &[&str]) -> Result<(), Invalid> {
+    fn check_path(&self, path: &[&str]) -> Result<(), Invalid> {
         let Some((&first, rest)) = path.split_first() else { return Ok(()) };
         let is_value = self.plan.axes.iter().any(|axis| axis.name == first)
             || self.plan.file.choices.contains_key(first);
@@ -48,7 +48,7 @@ impl<'a> Names<'a> {
             "metric" => one_of("metric", rest, self.plan.metrics.iter().map(|one| &*one.name)),
             "reference" => {
                 one_of("reference", rest, self.plan.references.keys().map(String::as_str))?;
-                self.look(rest.get(1..).unwrap_or_default())
+                self.check_path(rest.get(1..).unwrap_or_default())
             }
             "cpu" => one_of("phase", rest, self.phases.iter().copied().chain(OF_THE_CELL)),
             _ if BY_PHASE.contains(&first) => one_of("phase", rest, self.phases.iter().copied()),

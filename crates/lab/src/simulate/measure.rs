@@ -367,11 +367,11 @@ impl Progress {
         while stage.simulation.now() < end {
             let next = stage.simulation.now() + INTERVAL;
             stage.simulation.run_until(next.min(end));
-            self.look(stage, scenario);
+            self.sample(stage, scenario);
         }
     }
 
-    fn look(&mut self, stage: &mut Stage, scenario: &Scenario) {
+    fn sample(&mut self, stage: &mut Stage, scenario: &Scenario) {
         let sent = sent(stage, self.bytes.len());
         for ((series, now), before) in self.bytes.iter_mut().zip(&sent).zip(&self.sent) {
             series.push(now - before);

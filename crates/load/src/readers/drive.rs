@@ -43,7 +43,7 @@ impl Readers {
         let mounts = mounts.collect::<Result<Vec<Mount>, ReadersError>>()?;
         for mount in &mounts {
             let Some(file) = load.files.first() else { continue };
-            mount.look(&file.name, until)?;
+            mount.read_until(&file.name, until)?;
         }
         Ok(Readers { mounts, all_there: false })
     }
@@ -183,7 +183,7 @@ impl ReadQueue {
         let (queue, own) = (Arc::clone(self), Sender::clone(&reader));
         let work = move || {
             while let Ok(Some(number)) = given.recv() {
-                let seen = queue.look(number);
+                let seen = queue.perform_read(number);
                 // First: when all reads are done, all readers must be found idle.
                 lock(&queue.idle).push(own.clone());
                 lock(&queue.ledger).end(number, seen);
@@ -208,7 +208,7 @@ impl ReadQueue {
         Ok(())
     }
 
-    fn look(&self, number: usize) -> Result<AnsweredRead, ReadersError> {
+    fn perform_read(&self, number: usize) -> Result<AnsweredRead, ReadersError> {
         let Read { replica, file, .. } = self.load.reads[number];
         let File { name, bytes } = &self.load.files[file];
         let began = self.begun.elapsed();

@@ -45,11 +45,11 @@ impl Mount {
 
     /// Reads a file, but waits only until `until`: a replica that has no news from its origin lets reads
     /// wait.
-    pub(super) fn look(&self, name: &str, until: Instant) -> Result<Vec<u8>, ReadersError> {
+    pub(super) fn read_until(&self, name: &str, until: Instant) -> Result<Vec<u8>, ReadersError> {
         let (told, answered) = channel();
         let (reader, name) = (self.clone(), name.to_owned());
-        let look = move || drop(told.send(reader.read(&name)));
-        thread::Builder::new().spawn(look).map_err(system("starting a thread"))?;
+        let read = move || drop(told.send(reader.read(&name)));
+        thread::Builder::new().spawn(read).map_err(system("starting a thread"))?;
         match answered.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(read) => read,
             Err(_) => Err(ReadersError::Silent(self.folder.clone())),
@@ -64,7 +64,7 @@ impl Mount {
         until: Instant,
     ) -> Result<(), ReadersError> {
         let File { name, bytes } = &load.files[number];
-        let read = self.look(name, until)?;
+        let read = self.read_until(name, until)?;
         match numbered::number_of(&read, |_| *bytes) == Some(load.first_body(number)) {
             true => Ok(()),
             false => {

@@ -138,7 +138,7 @@ pub fn ready(source: &Source, folder: &Path, patience: Duration) -> Result<(), R
                 Err(error) => return Err(error),
             }
         }
-        let read = Mount::hold(folder).and_then(|mount| mount.look(SIGN, until));
+        let read = Mount::hold(folder).and_then(|mount| mount.read_until(SIGN, until));
         if read.is_ok_and(|read| read == body) {
             return Ok(());
         }

@@ -71,7 +71,7 @@ pub enum Effect {
     /// Fetch this ahead.
     Fetch(Ahead),
     /// Probe for a cache in front of this page, where fetches go, and report by [`Client::looked`].
-    Look(DocumentId),
+    ServerCheck(DocumentId),
     /// End the fetch or the look in progress: [`Client::fetched`] and [`Client::looked`] must not be called
     /// for it.
     Stop,
@@ -493,7 +493,7 @@ impl Client {
     }
 
     /// The probe is answered: the hinting server itself, or a cache in front of it.
-    pub fn looked(&mut self, now: Duration, is_server: bool, effects: &mut Vec<Effect>) {
+    pub fn server_checked(&mut self, now: Duration, is_server: bool, effects: &mut Vec<Effect>) {
         self.page.looked = Looked::Yes;
         if !is_server {
             self.list.clear();
@@ -546,7 +546,7 @@ impl Client {
                 let Some(page) = self.pages.back() else { return };
                 self.page.looked = Looked::Open;
                 self.list.push_front(next);
-                effects.push(Effect::Look(*page));
+                effects.push(Effect::ServerCheck(*page));
                 return;
             }
             if !is_there {

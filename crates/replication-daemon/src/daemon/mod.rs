@@ -128,7 +128,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 }
 
 /// Asks for a body. If the machine is out of a resource, it is retried, for at most `patience` if given.
-async fn look<T: Send + 'static>(
+async fn read_with_retries<T: Send + 'static>(
     body_reader: &BodyReader,
     patience: Option<Duration>,
     ask: impl Fn(&BodyReader) -> Result<T, StoreError> + Clone + Send + 'static,

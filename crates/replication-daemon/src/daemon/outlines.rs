@@ -12,7 +12,7 @@ use lull_replication::types::{Content, Digest};
 use lull_replication::wire::{Outline, PIECE};
 use tokio::sync::{Semaphore, watch};
 
-use super::look;
+use super::read_with_retries;
 use crate::store::{BodyReader, StoreError};
 
 /// Bytes of outlines that are kept: enough for 64 GiB of bodies.
@@ -114,7 +114,7 @@ impl Outlines {
                         if shared.is_given_up(&digest, &sender) {
                             return;
                         }
-                        let found = look(&body_reader, patience, ask).await;
+                        let found = read_with_retries(&body_reader, patience, ask).await;
                         drop(place);
                         let mut kept = shared.kept();
                         kept.coming.remove(&digest);
@@ -134,7 +134,7 @@ impl Outlines {
             return Ok(found.clone().flatten());
         }
         // The reason of a failure goes to each caller directly.
-        Ok(look(body_reader, patience, ask).await?.map(Arc::new))
+        Ok(read_with_retries(body_reader, patience, ask).await?.map(Arc::new))
     }
 }
 

@@ -103,12 +103,12 @@ pub(super) struct Room {
     pub(super) free: u64,
 }
 
-type Look = Box<dyn Fn() -> Option<Room> + Send + Sync>;
+type MeasureRoom = Box<dyn Fn() -> Option<Room> + Send + Sync>;
 
 /// The space that bodies leave to the state. Without a disk that is nothing.
 #[derive(Default)]
 pub(super) struct Reserve {
-    look: Option<Look>,
+    measure_room: Option<MeasureRoom>,
     /// Bytes that are being written.
     writing: AtomicU64,
 }
@@ -131,8 +131,8 @@ impl Reserve {
     }
 
     /// For a disk of this size and free space. If those are unknown, nothing is reserved.
-    pub(super) fn by(look: impl Fn() -> Option<Room> + Send + Sync + 'static) -> Self {
-        Reserve { look: Some(Box::new(look)), writing: AtomicU64::new(0) }
+    pub(super) fn by(measure_room: impl Fn() -> Option<Room> + Send + Sync + 'static) -> Self {
+        Reserve { measure_room: Some(Box::new(measure_room)), writing: AtomicU64::new(0) }
     }
 
     /// Reserves this many bytes to be written: none if they would take the space of the state.
@@ -140,7 +140,9 @@ impl Reserve {
         // Counted before the check: of two concurrent checks one might not see the other.
         let others = self.writing.fetch_add(bytes, Ordering::SeqCst);
         let writing = Writing { reserve: Arc::clone(self), bytes };
-        let Some(room) = self.look.as_ref().and_then(|look| look()) else { return Some(writing) };
+        let Some(room) = self.measure_room.as_ref().and_then(|measure_room| measure_room()) else {
+            return Some(writing);
+        };
         let reserve = RESERVE.min(room.size / RESERVED);
         let taken = others.saturating_add(bytes).saturating_add(reserve);
         (taken <= room.free).then_some(writing)
@@ -201,7 +203,7 @@ mod tests {
         let shortage = Shortage::on_disk_of(folder.path().to_owned());
         let free = shortage.free.expect("it is asked");
         let reserve = Reserve::on_disk_of(folder.path().to_owned());
-        let room = reserve.look.expect("it is asked");
+        let room = reserve.measure_room.expect("it is asked");
         assert!(free().is_some_and(|free| free > 0));
         assert!(room().is_some_and(|room| room.size >= room.free && room.free > 0));
         drop(folder);

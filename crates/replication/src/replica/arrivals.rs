@@ -25,7 +25,7 @@ impl Arrivals {
     }
 
     /// How many are done, if the number has grown.
-    pub(super) fn look<P>(&mut self, references: &BodyReferences<P>) -> Option<u64> {
+    pub(super) fn poll_done<P>(&mut self, references: &BodyReferences<P>) -> Option<u64> {
         let before = self.done;
         let is_done =
             |digest: &mut Option<Digest>| digest.is_none_or(|one| !references.is_coming(&one));

@@ -149,8 +149,8 @@ impl<P: Clone> Replica<P> {
     /// these. So no more of them are in memory, however slow this disk is.
     pub(super) fn report_taken(&mut self) {
         let (pushed, fetched) = (
-            self.connection.pushed.look(&self.bodies.references),
-            self.connection.fetched.look(&self.bodies.references),
+            self.connection.pushed.poll_done(&self.bodies.references),
+            self.connection.fetched.poll_done(&self.bodies.references),
         );
         if self.is_connected() {
             if let Some(pushed) = pushed {

@@ -237,14 +237,14 @@ impl Links {
 
     /// The measurements, including packets that have left the queue by `now`.
     pub(crate) fn delays(&mut self, link: usize, now: Timestamp) -> Option<&ClassDelays> {
-        self.links[link].look(&mut self.rare[link], now.as_nanos());
+        self.links[link].preview(&mut self.rare[link], now.as_nanos());
         self.rare[link].delays.as_deref()
     }
 
     /// All counters so far, with the queue at `now`.
     pub(crate) fn counters(&mut self, link: usize, now: Timestamp) -> LinkCounters {
         let (link, rare) = (&mut self.links[link], &mut self.rare[link]);
-        link.look(rare, now.as_nanos());
+        link.preview(rare, now.as_nanos());
         LinkCounters {
             arrived: link.arrived,
             lost: rare.lost,
@@ -341,7 +341,7 @@ impl Link {
     }
 
     /// The same for an observer, without an effect outside of the link.
-    fn look(&mut self, rare: &mut Rare, now: u64) {
+    fn preview(&mut self, rare: &mut Rare, now: u64) {
         let mut seen = core::mem::take(&mut rare.seen);
         self.move_on(rare, &mut seen, now);
         self.was_seen = !seen.0.is_empty();

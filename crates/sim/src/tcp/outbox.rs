@@ -96,10 +96,10 @@ impl Outbox {
         self.limit = end;
         let first_sent = None;
         self.messages.push_back(Message { end, last_payload, bytes, written: now, first_sent });
-        self.look_at_first();
+        self.update_first();
     }
 
-    fn look_at_first(&mut self) {
+    fn update_first(&mut self) {
         self.first_end = self.messages.front().map_or(u32::MAX, |message| message.end);
     }
 
@@ -114,7 +114,7 @@ impl Outbox {
             self.messages.pop_back();
             self.sending = self.sending.min(self.messages.len());
             self.within_until = 0;
-            self.look_at_first();
+            self.update_first();
             self.limit = next;
         }
         if self.limit == next {
@@ -156,7 +156,7 @@ impl Outbox {
             self.messages.pop_front();
             self.sending -= 1;
         }
-        self.look_at_first();
+        self.update_first();
     }
 
     pub(super) fn poll_completed(&mut self) -> Option<Completed> {

@@ -209,7 +209,7 @@ impl Observer {
     /// If the entry teaches nothing.
     pub fn observe(&mut self, entry: &Entry<'_>) -> Result<Visit, Ignored> {
         if entry.prefetch {
-            self.look_for_end(entry);
+            self.detect_end(entry);
             return Err(Ignored::Prefetch);
         }
         if entry.method != "GET" {
@@ -268,7 +268,7 @@ impl Observer {
     /// A missing page is detected by its prefetches: a removed page has no visitors who could report it. So
     /// is a redirect. The prefetch mark comes from its client, which may be banned: as for visitors, one
     /// rejection is not enough.
-    fn look_for_end(&mut self, entry: &Entry<'_>) {
+    fn detect_end(&mut self, entry: &Entry<'_>) {
         if entry.method != "GET" {
             return;
         }

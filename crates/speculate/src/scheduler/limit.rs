@@ -198,11 +198,11 @@ impl Limit {
         self.seen += 1;
         if self.seen >= CHECK_SAMPLES {
             self.seen = 0;
-            self.look();
+            self.adjust();
         }
     }
 
-    fn look(&mut self) {
+    fn adjust(&mut self) {
         let binds = core::mem::take(&mut self.binds);
         let Some(Estimate { excess, error }) = self.harm.estimate() else { return };
         let behind = 1.0 / (1.0 - self.queued).max(0.1);

@@ -33,7 +33,7 @@ impl Connection {
     }
 
     /// Waits until the next sample is due, and passes it `change`.
-    fn look(&mut self, change: impl FnOnce(&mut TcpInfo)) {
+    fn sample(&mut self, change: impl FnOnce(&mut TcpInfo)) {
         self.now = self.nice.poll_timeout();
         change(&mut self.info);
         self.nice.handle_sample(self.now, &self.info);
@@ -43,7 +43,7 @@ impl Connection {
     fn round(&mut self, packets: u32, rtt_micros: u32) {
         let end = self.now + Duration::from_micros(rtt_micros.into());
         while self.now < end {
-            self.look(|info| {
+            self.sample(|info| {
                 info.delivered += packets / 4;
                 info.acks += (packets / 8).max(1);
                 for _ in 0..(packets / 8).max(1) {
@@ -115,7 +115,7 @@ fn kernel_and_receiver_windows_are_upper_bounds() {
     ] {
         let mut connection = Connection::new();
         for _ in 0..40 {
-            connection.look(|info| {
+            connection.sample(|info| {
                 info.delivered += 4;
                 info.acks += 2;
                 limit(info);
@@ -147,7 +147,7 @@ fn queue_halves_the_window_down_to_the_floor() {
 #[test]
 fn pace_below_two_packets_follows_the_last_rtt() {
     let mut connection = Connection::at_the_floor();
-    connection.look(|info| {
+    connection.sample(|info| {
         info.delivered += 2;
         info.acks += 1;
         info.srtt_micros = (7 * info.srtt_micros + 50_000) / 8;
@@ -181,7 +181,7 @@ impl KernelPace {
 #[test]
 fn pair_from_the_least_window_uses_its_earned_pace() {
     let mut connection = Connection::at_the_floor();
-    connection.look(|info| info.unacked = 0);
+    connection.sample(|info| info.unacked = 0);
     let mut limit = connection.nice.poll_rate().unwrap();
     let mut kernel = KernelPace(limit);
     let mut pauses = Vec::new();
@@ -191,12 +191,12 @@ fn pair_from_the_least_window_uses_its_earned_pace() {
         // A pair is sent, with a pause after it at the kernel's pacing rate.
         pauses.push(kernel.0.bytes_per_second() as f64 / pace.bytes_per_second() as f64);
         for _ in 0..3 {
-            connection.look(|info| info.unacked = 2);
+            connection.sample(|info| info.unacked = 2);
             limit = kernel.limit(connection.nice.poll_rate()).unwrap_or(limit);
         }
         // Its acknowledgement arrives; only then the kernel applies the new limit.
         kernel.0 = limit;
-        connection.look(|info| {
+        connection.sample(|info| {
             info.unacked = 0;
             info.delivered += 2;
             info.acks += 1;
@@ -215,20 +215,20 @@ fn loss_halves_and_timeout_leaves_one_packet() {
     let mut connection = Connection::new();
     (0..10).for_each(|_| connection.round(16, 50_000));
     let before = connection.window();
-    connection.look(|info| {
+    connection.sample(|info| {
         info.retransmitted += 1;
         info.delivered += 4;
         info.acks += 2;
     });
     assert!(connection.window() <= before / 2.0, "{before} {}", connection.window());
-    connection.look(|info| {
+    connection.sample(|info| {
         info.timed_out = true;
         info.retransmitted += 1;
     });
     assert!(connection.window() <= 1.0, "{}", connection.window());
     // The same timeout, still in recovery.
     let before = connection.nice.window();
-    connection.look(|info| info.retransmitted += 1);
+    connection.sample(|info| info.retransmitted += 1);
     assert_eq!(connection.nice.window(), before);
 }
 
@@ -240,7 +240,7 @@ fn single_packet_does_not_look_like_a_queued_pair() {
     (connection.info.srtt_micros, connection.info.min_rtt_micros) = (21_700, 20_300);
     let pairs = |connection: &mut Connection, rounds: u32| {
         for _ in 0..4 * rounds {
-            connection.look(|info| {
+            connection.sample(|info| {
                 info.delivered += 2;
                 info.acks += 1;
                 info.acked_bytes += 2 * 1448;
@@ -249,7 +249,7 @@ fn single_packet_does_not_look_like_a_queued_pair() {
         }
     };
     let alone = |connection: &mut Connection, rtt: u32| {
-        connection.look(|info| {
+        connection.sample(|info| {
             info.delivered += 1;
             info.acks += 1;
             info.acked_bytes += 1448;
@@ -261,7 +261,7 @@ fn single_packet_does_not_look_like_a_queued_pair() {
     pairs(&mut connection, 20);
     assert!(connection.nice.nice().min_rtt_micros() > 23_000);
     // Retransmissions are acknowledged one by one; and the loss has shown a queue that was nearly empty.
-    connection.look(|info| info.retransmitted += 3);
+    connection.sample(|info| info.retransmitted += 3);
     (0..3).for_each(|_| alone(&mut connection, 21_700));
     let after = connection.window();
     pairs(&mut connection, 60);
@@ -276,7 +276,7 @@ fn ecn_mark_halves_the_window() {
     let mut connection = Connection::new();
     (0..10).for_each(|_| connection.round(16, 50_000));
     let before = connection.window();
-    connection.look(|info| info.delivered_marked += 1);
+    connection.sample(|info| info.delivered_marked += 1);
     assert!(connection.window() <= before / 2.0, "{before} {}", connection.window());
 }
 
@@ -287,7 +287,7 @@ fn marks_within_one_rtt_halve_once() {
     (0..10).for_each(|_| connection.round(16, 50_000));
     let before = connection.window();
     let mark = |connection: &mut Connection| {
-        connection.look(|info| {
+        connection.sample(|info| {
             info.delivered += 4;
             info.acks += 2;
             info.delivered_marked += 4;
@@ -310,7 +310,7 @@ fn losses_without_an_ack_halve_once_a_window() {
     (0..10).for_each(|_| connection.round(16, 50_000));
     let before = connection.window();
     for _ in 0..5 {
-        connection.look(|info| info.retransmitted += 2);
+        connection.sample(|info| info.retransmitted += 2);
         assert!((connection.window() - before / 2.0).abs() < 1e-4, "{before}");
     }
 }
@@ -323,12 +323,12 @@ fn idle_connection_falls_to_two_packets_and_slow_polling() {
     let start = connection.now;
     let mut looks = 0;
     while connection.now.saturating_since(start) < Duration::from_secs(60) {
-        connection.look(|info| (info.unacked, info.unsent_bytes) = (0, 0));
+        connection.sample(|info| (info.unacked, info.unsent_bytes) = (0, 0));
         looks += 1;
     }
     assert!(connection.window() <= 2.0, "{}", connection.window());
     assert!(looks < 90, "{looks} looks in a minute");
-    connection.look(|info| info.unsent_bytes = 1000);
+    connection.sample(|info| info.unsent_bytes = 1000);
     let interval = connection.nice.poll_timeout().saturating_since(connection.now);
     assert!(interval < Duration::from_millis(20), "{interval:?}");
 }
@@ -336,7 +336,7 @@ fn idle_connection_falls_to_two_packets_and_slow_polling() {
 #[test]
 fn closed_connection_is_not_polled_again() {
     let mut connection = Connection::new();
-    connection.look(|info| info.phase = Phase::Closed);
+    connection.sample(|info| info.phase = Phase::Closed);
     assert_eq!(connection.nice.poll_timeout(), Timestamp::FAR_FUTURE);
 }
 

@@ -161,11 +161,11 @@ impl State {
     }
 
     /// Why there is no budget, if the owner has to be informed now.
-    fn look(&mut self, now: Timestamp, is_wanted: bool) -> Option<&'static str> {
+    fn check_starvation(&mut self, now: Timestamp, is_wanted: bool) -> Option<&'static str> {
         let budget = self.budget.as_ref();
         let has_some = budget.is_some_and(|budget| budget.budget() > 0);
         let is_known = budget.is_some_and(|budget| !budget.is_paused());
-        let is_due = self.starvation.look(now, is_wanted, has_some);
+        let is_due = self.starvation.check_starvation(now, is_wanted, has_some);
         is_due.then_some(if is_known { LATE } else { UNKNOWN })
     }
 

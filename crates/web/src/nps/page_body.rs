@@ -90,7 +90,7 @@ impl PageBody {
             self.more = self.inserter.push(&mut piece, &mut self.out)?;
             let taken = self.rest.len() - piece.len();
             self.rest.advance(taken);
-            self.look();
+            self.count_outcome();
             if let Some(out) = self.take() {
                 return Ok(Some(out));
             }
@@ -104,7 +104,7 @@ impl PageBody {
     }
 
     /// Notes the result for the page, or its opt-out, once.
-    fn look(&mut self) {
+    fn count_outcome(&mut self) {
         let outcome = self.inserter.outcome();
         if outcome == Outcome::Looking || std::mem::replace(&mut self.is_told, true) {
             return;
@@ -126,7 +126,7 @@ impl PageBody {
     fn finish(&mut self, then: State) -> Result<Option<Bytes>, BoxError> {
         self.state = then;
         self.inserter.finish(&mut self.out)?;
-        self.look();
+        self.count_outcome();
         Ok(self.take())
     }
 }

@@ -207,7 +207,7 @@ mod tests {
             self.votes += 1;
         }
 
-        fn look(&mut self) {
+        fn reload(&mut self) {
             self.effects.got("/umfrage");
             let found = self.effects.saw(1, "/umfrage", self.votes, self.effects.count());
             self.found.extend(found.iter().map(|url| url.to_string()));
@@ -218,14 +218,14 @@ mod tests {
     fn url_that_changes_another_page_is_found() {
         let mut site = Site::default();
         for round in 0..3 {
-            site.look();
-            site.look();
+            site.reload();
+            site.reload();
             site.effects.got("/about");
-            site.look();
+            site.reload();
             assert_eq!(site.found, Vec::<String>::new(), "{round}");
             site.vote();
         }
-        site.look();
+        site.reload();
         assert_eq!(site.found, ["/abstimmen/5"]);
         assert!(site.effects.got("/abstimmen/5") && !site.effects.got("/about"));
     }
@@ -234,9 +234,9 @@ mod tests {
     fn page_that_changes_by_itself_blames_no_url() {
         let mut site = Site::default();
         for _ in 0..50 {
-            site.look();
+            site.reload();
             site.votes += 1;
-            site.look();
+            site.reload();
             site.effects.got("/about");
             site.votes += 1;
         }
@@ -247,8 +247,8 @@ mod tests {
     fn change_after_a_form_blames_no_url() {
         let mut site = Site::default();
         for _ in 0..50 {
-            site.look();
-            site.look();
+            site.reload();
+            site.reload();
             site.effects.got("/form");
             site.effects.sent();
             site.votes += 1;
@@ -261,14 +261,14 @@ mod tests {
         let mut site = Site::default();
         for _ in 0..50 {
             for _ in 0..9 {
-                site.look();
+                site.reload();
             }
             site.effects.got("/about");
-            site.look();
+            site.reload();
             site.effects.got("/about");
             // An editor publishes something.
             site.votes += 1;
-            site.look();
+            site.reload();
         }
         assert_eq!(site.found, Vec::<String>::new());
     }
@@ -290,7 +290,7 @@ mod tests {
             for _ in 0..600 {
                 site.votes += u64::from(draw(100) == 0);
                 match draw(12) {
-                    0..4 => site.look(),
+                    0..4 => site.reload(),
                     page => {
                         site.effects.got(&format!("/page/{page}"));
                     }

@@ -71,9 +71,9 @@ impl ClientTimeouts {
             self.answers_end = seen.written;
         }
         if seen.under_way == 0 {
-            self.look_idle(now, seen, last)
+            self.check_idle(now, seen, last)
         } else {
-            self.look_busy(now, seen)
+            self.check_busy(now, seen)
         }
     }
 
@@ -87,7 +87,7 @@ impl ClientTimeouts {
         seen.acked.unwrap_or(0) >= self.answers_end
     }
 
-    fn look_idle(&mut self, now: Instant, seen: Snapshot, last: Snapshot) -> Verdict {
+    fn check_idle(&mut self, now: Instant, seen: Snapshot, last: Snapshot) -> Verdict {
         self.body_since = None;
         // The rest of answers may still leave, from here or from the kernel, as fast as the client reads.
         let is_taken = seen.acked != last.acked && last.acked.unwrap_or(0) < self.answers_end;
@@ -109,7 +109,7 @@ impl ClientTimeouts {
         }
     }
 
-    fn look_busy(&mut self, now: Instant, seen: Snapshot) -> Verdict {
+    fn check_busy(&mut self, now: Instant, seen: Snapshot) -> Verdict {
         self.head_since = None;
         let is_the_clients_turn =
             seen.write_blocked || seen.waiting_for_body > 0 || seen.waiting_for_upstream == 0;

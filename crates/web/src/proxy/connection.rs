@@ -110,7 +110,7 @@ pub(crate) struct Snapshot {
     /// Bytes from and to the client, within TLS.
     pub(crate) read: u64,
     pub(crate) written: u64,
-    /// Bytes that the client's kernel has acknowledged, at the last [check](Connection::look_at_acked).
+    /// Bytes that the client's kernel has acknowledged, at the last [check](Connection::read_acked).
     pub(crate) acked: Option<u64>,
     /// Bytes of answers in HTTP/2 that have left.
     pub(crate) left: u64,
@@ -296,7 +296,7 @@ impl Connection {
 
     /// Makes the owner of the socket count acknowledged bytes with its next poll. A waiting writer is woken
     /// only when a third of the kernel's buffer has left, which takes minutes on a yielding connection.
-    pub(crate) fn look_at_acked(&self) {
+    pub(crate) fn read_acked(&self) {
         self.looks_at_acked.store(true, Ordering::Relaxed);
     }
 

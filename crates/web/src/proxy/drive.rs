@@ -25,7 +25,7 @@ use super::traffic_thread::TrafficThread;
 /// client that has just connected.
 pub(super) const IDLE_DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 /// The interval of checks of a connection that may become idle: then its buffers are freed.
-const PARK_LOOK: Duration = Duration::from_millis(500);
+const PARK_CHECK: Duration = Duration::from_millis(500);
 /// HTTP/2 announces the end and waits for an acknowledgement (RFC 9113 §6.8). A suspended client never sends
 /// it, and behind the queued bytes of a background connection it is late.
 const GOAWAY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ impl TrafficThread {
             connection,
             is_h2,
             served: pin!(served),
-            look: pin!(sleep(every.min(PARK_LOOK))),
+            check_timer: pin!(sleep(every.min(PARK_CHECK))),
             client_timeouts,
             patience: Patience::new(timeouts, limits),
             every,
@@ -61,7 +61,7 @@ impl TrafficThread {
                 is_armed = true;
                 drain.as_mut().enable();
                 let _ = drain.as_mut().poll(cx);
-                let _ = driven.look.as_mut().poll(cx);
+                let _ = driven.check_timer.as_mut().poll(cx);
             }
             driven.poll(cx)
         })
@@ -76,7 +76,7 @@ struct Driven<'a, C> {
     is_h2: bool,
     served: Pin<&'a mut C>,
     /// Until the next check of the client.
-    look: Pin<&'a mut Sleep>,
+    check_timer: Pin<&'a mut Sleep>,
     client_timeouts: ClientTimeouts,
     patience: Patience,
     every: Duration,
@@ -94,8 +94,8 @@ impl<C: Drive> Driven<'_, C> {
         if !self.is_closing && is_draining && self.drain(cx).is_ready() {
             return Poll::Ready(());
         }
-        while self.look.is_elapsed() {
-            if self.look_at_client(cx).is_ready() {
+        while self.check_timer.is_elapsed() {
+            if self.check_client(cx).is_ready() {
                 return Poll::Ready(());
             }
             let next = if self.draining_since.is_some() {
@@ -103,16 +103,16 @@ impl<C: Drive> Driven<'_, C> {
             } else if self.served.is_parked() {
                 self.every
             } else {
-                self.every.min(PARK_LOOK)
+                self.every.min(PARK_CHECK)
             };
-            self.look_again(Instant::now() + next, cx);
+            self.schedule_check(Instant::now() + next, cx);
         }
         self.served.as_mut().poll_end(cx)
     }
 
-    fn look_again(&mut self, at: Instant, cx: &mut Context<'_>) {
-        self.look.as_mut().reset(at.into());
-        let _ = self.look.as_mut().poll(cx);
+    fn schedule_check(&mut self, at: Instant, cx: &mut Context<'_>) {
+        self.check_timer.as_mut().reset(at.into());
+        let _ = self.check_timer.as_mut().poll(cx);
     }
 
     /// Announces the end of the connection, once no request can be in flight.
@@ -125,31 +125,36 @@ impl<C: Drive> Driven<'_, C> {
         // HTTP/2 accepts requests until its client knows of the end.
         let is_busy = self.is_h2 || self.connection.under_way.load(Ordering::Relaxed) > 0;
         if !is_busy && since.elapsed() < IDLE_DRAIN_TIMEOUT {
-            self.look_again(since + IDLE_DRAIN_TIMEOUT, cx);
+            self.schedule_check(since + IDLE_DRAIN_TIMEOUT, cx);
             return Poll::Pending;
         }
         self.is_closing = true;
         self.served.as_mut().close();
         if self.is_h2 {
-            self.connection.look_at_acked();
-            self.look_again(since + GOAWAY_TIMEOUT, cx);
+            self.connection.read_acked();
+            self.schedule_check(since + GOAWAY_TIMEOUT, cx);
         }
         Poll::Pending
     }
 
     /// Checks what has happened since the last check. Ready if the connection must end.
-    fn look_at_client(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn check_client(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (now, seen) = (Instant::now(), self.connection.snapshot());
         if seen.write_blocked || seen.has_unacked() {
-            self.connection.look_at_acked();
+            self.connection.read_acked();
         }
         let verdict = self.client_timeouts.check(now, seen);
         if self.is_h2 {
             let streams = &self.connection.streams;
-            streams.look(now, seen.write_blocked, self.client_timeouts.taken(), &self.patience);
+            streams.end_stalled(
+                now,
+                seen.write_blocked,
+                self.client_timeouts.taken(),
+                &self.patience,
+            );
             streams.passed(self.every);
             let is_announced = self.is_closing && self.draining_since.is_some();
-            if is_announced && self.look_after_goodbye(now, cx).is_ready() {
+            if is_announced && self.check_after_goodbye(now, cx).is_ready() {
                 return Poll::Ready(());
             }
         }
@@ -168,8 +173,8 @@ impl<C: Drive> Driven<'_, C> {
 
     /// If a connection with an announced end is idle, and its kernel has all bytes, the client is suspended.
     /// Otherwise the kernel may be unreachable for a while.
-    fn look_after_goodbye(&mut self, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        self.connection.look_at_acked();
+    fn check_after_goodbye(&mut self, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        self.connection.read_acked();
         // Which looks.
         if self.served.as_mut().poll_end(cx).is_ready() {
             return Poll::Ready(());

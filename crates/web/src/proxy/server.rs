@@ -322,14 +322,14 @@ async fn beside_accepting(
     listener: Listener,
 ) {
     let mut running = JoinSet::new();
-    let mut look = interval(CERTIFICATE_CHECK_INTERVAL);
+    let mut check = interval(CERTIFICATE_CHECK_INTERVAL);
     loop {
         tokio::select! {
             Some(next) = tasks.recv() => {
                 running.abort_all();
                 next.into_iter().for_each(|task| drop(running.spawn(task)));
             }
-            _ = look.tick() => {
+            _ = check.tick() => {
                 if let Some(certificates) = &certificates {
                     reload_certificates(certificates, &listener);
                 }

@@ -249,7 +249,7 @@ impl Streams {
     /// Judges the events since the last look, and ends each stream that its client stalls. If the connection
     /// accepts no more at the moment, the client's progress is what its kernel acknowledges: `taken`. Until
     /// that is known, no stream is ended.
-    pub(crate) fn look(
+    pub(crate) fn end_stalled(
         &self,
         now: Instant,
         is_blocked: bool,
@@ -424,13 +424,13 @@ mod tests {
         let rule = Rule { patience: &patience, needs_rate: true, sharing: Some(1) };
         let start = Instant::now();
         let (mut slow, mut none) = (Clock::default(), Clock::default());
-        let mut look = |second: u32| {
+        let mut check = |second: u32| {
             let at = start + SECOND * second;
             let own = u64::from(second);
             let slow = slow.is_over(Some(Sight { at, own, all: own }), &rule);
             (slow, none.is_over(Some(Sight { at, own: 0, all: 0 }), &rule))
         };
-        assert!((0..30).all(|second| look(second) == (false, false)));
-        assert!((30..300).all(|second| look(second) == (false, true)));
+        assert!((0..30).all(|second| check(second) == (false, false)));
+        assert!((30..300).all(|second| check(second) == (false, true)));
     }
 }

@@ -117,7 +117,7 @@ fn read(addresses: &Addresses, begun: Instant, session: u64) -> Vec<checker::Rea
 
 /// Reads in a mount, as one session. A missing name is not counted: while its replica does not run, the
 /// folder below the mount is visible.
-fn look(place: &str, begun: Instant, replica: u64, seed: u64) -> Vec<checker::Read> {
+fn read_mount(place: &str, begun: Instant, replica: u64, seed: u64) -> Vec<checker::Read> {
     let (mut dice, mut reads) = (Dice(1_000 + seed), Vec::new());
     while begun.elapsed() < LENGTH {
         let name = dice.below(NAMES);
@@ -172,7 +172,7 @@ fn judge(mounted: bool) {
         let lookers = (0..4_u64).filter_map(|seed| {
             let replica = seed % 2;
             let place = &*places.get(REPLICAS[replica as usize])?.0;
-            Some(scope.spawn(move || look(place, begun, replica, seed)))
+            Some(scope.spawn(move || read_mount(place, begun, replica, seed)))
         });
         let looking: Vec<_> = lookers.collect();
         let (mut dice, mut kills) = (Dice(9), BTreeMap::new());

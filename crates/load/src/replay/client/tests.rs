@@ -57,8 +57,8 @@ impl Bench {
         core::mem::take(&mut self.effects)
     }
 
-    fn looked(&mut self, at: u64, is_server: bool) -> Vec<Effect> {
-        self.client.looked(ms(at), is_server, &mut self.effects);
+    fn server_checked(&mut self, at: u64, is_server: bool) -> Vec<Effect> {
+        self.client.server_checked(ms(at), is_server, &mut self.effects);
         core::mem::take(&mut self.effects)
     }
 
@@ -191,8 +191,8 @@ fn page_stops_a_running_prefetch_like_the_script() {
 
     let told = left(PAGE, false, 10, Some(10));
     let mut bench = scripted();
-    assert_eq!(bench.advise(10, 1, &[document(NEXT)], Some(10)), [Effect::Look(PAGE)]);
-    assert_eq!(bench.looked(15, true), [fetch(NEXT)]);
+    assert_eq!(bench.advise(10, 1, &[document(NEXT)], Some(10)), [Effect::ServerCheck(PAGE)]);
+    assert_eq!(bench.server_checked(15, true), [fetch(NEXT)]);
     let expected = [Effect::Stop, asked(OTHER, 20), told.clone()];
     assert_eq!(bench.demand(20, OTHER, true), expected);
     // And the look before it.
@@ -205,17 +205,17 @@ fn page_stops_a_running_prefetch_like_the_script() {
 #[test]
 fn server_is_asked_before_the_first_prefetch_of_a_page() {
     let mut bench = scripted();
-    assert_eq!(bench.advise(10, 1, &[document(NEXT)], Some(10)), [Effect::Look(PAGE)]);
+    assert_eq!(bench.advise(10, 1, &[document(NEXT)], Some(10)), [Effect::ServerCheck(PAGE)]);
     assert_eq!(bench.wake(12), [], "the answer is under way");
-    assert_eq!(bench.looked(15, true), [fetch(NEXT)]);
+    assert_eq!(bench.server_checked(15, true), [fetch(NEXT)]);
     bench.fetched(20, Some(1));
     assert_eq!(bench.advise(21, 1, &[document(OTHER)], None), [fetch(OTHER)], "once a page");
     bench.fetched(30, Some(1));
     // A cache in front has a copy of the next page.
     bench.demand(40, NEXT, true);
     let more = DocumentId(9);
-    assert_eq!(bench.advise(41, 2, &[document(more)], Some(41)), [Effect::Look(NEXT)]);
-    assert_eq!(bench.looked(45, false), [], "nothing is fetched or asked for on it");
+    assert_eq!(bench.advise(41, 2, &[document(more)], Some(41)), [Effect::ServerCheck(NEXT)]);
+    assert_eq!(bench.server_checked(45, false), [], "nothing is fetched or asked for on it");
     assert_eq!(bench.wake(900), []);
     assert_eq!(
         bench.demand(1_000, OTHER, true).last(),
@@ -235,7 +235,7 @@ fn server_is_asked_before_the_first_prefetch_of_a_page() {
 fn list_expires_after_30_s_and_may_come_again() {
     let mut bench = scripted();
     bench.advise(10, 1, &[document(NEXT), document(PART), document(OTHER)], Some(10));
-    bench.looked(11, true);
+    bench.server_checked(11, true);
     assert_eq!(bench.fetched(30_009, Some(1)), [fetch(PART)]);
     assert_eq!(bench.fetched(30_010, Some(1)), [question(1, &[PAGE], false, &[NEXT, PART])]);
     assert_eq!(bench.advise(30_020, 1, &[document(OTHER)], None), [fetch(OTHER)]);
@@ -251,7 +251,7 @@ fn list_expires_after_30_s_and_may_come_again() {
 fn cached_parts_of_a_page_are_reported_with_its_first_hints() {
     let mut bench = scripted();
     bench.advise(10, 1, &[document(PART)], None);
-    bench.looked(11, true);
+    bench.server_checked(11, true);
     bench.fetched(20, Some(700));
     bench.demand(30, NEXT, false);
     bench.answered(40, NEXT);
@@ -272,7 +272,7 @@ fn click_on_a_page_being_prefetched_waits_for_it() {
     let coming = || {
         let mut bench = scripted();
         bench.advise(10, 1, &[document(NEXT), document(OTHER)], Some(10));
-        bench.looked(11, true);
+        bench.server_checked(11, true);
         let awaits = Effect::Tell(PageReport::Awaits { page: PAGE, to: NEXT });
         let told = left(PAGE, false, 10, Some(10));
         assert_eq!(bench.demand(20, NEXT, true), [awaits, told], "nothing is asked for or ended");
@@ -376,8 +376,8 @@ fn url_being_fetched_elsewhere_is_requested_at_once() {
         bench.demand(0, PAGE, true);
         bench.answered(10, PAGE);
         let mut effects = bench.advise(10, 1, &[document(NEXT)], None);
-        if effects == [Effect::Look(PAGE)] {
-            effects = bench.looked(11, true);
+        if effects == [Effect::ServerCheck(PAGE)] {
+            effects = bench.server_checked(11, true);
         }
         assert_eq!(effects, [fetch(NEXT)]);
         let effects = bench.demand(20, NEXT, true);
@@ -445,7 +445,7 @@ fn page_takes_64_files_and_asks_for_no_more() {
                     (begin..begin + 10).map(|one| document(DocumentId(one))).collect();
                 bench.advise(round, 1, &list, Some(round))
             }
-            Some(Effect::Look(_)) => bench.looked(round, true),
+            Some(Effect::ServerCheck(_)) => bench.server_checked(round, true),
             Some(Effect::Fetch(_)) => {
                 fetched += 1;
                 bench.fetched(round, Some(1))
@@ -524,7 +524,7 @@ proptest! {
                     client.fetched(now, is_good.then_some(7), &mut effects);
                 },
                 Step::Looked(is_server) => if core::mem::take(&mut looks) {
-                    client.looked(now, is_server, &mut effects);
+                    client.server_checked(now, is_server, &mut effects);
                 },
                 Step::Advise(number) => if let Some(page) = question.take() {
                     let list = (number..6).map(|number| Ahead::Document(DocumentId(number)));
@@ -537,7 +537,7 @@ proptest! {
                 match effect {
                     Effect::Demand(document, due) => open.push_back((document, due)),
                     Effect::Answered { .. } => answers += 1,
-                    Effect::Look(_) => {
+                    Effect::ServerCheck(_) => {
                         prop_assert!(under_way.is_none() && !looks);
                         looks = true;
                     }

@@ -55,7 +55,7 @@ pub(super) struct PlannedRequest {
     /// The posted message, in JSON.
     pub(super) message: Option<Bytes>,
     /// Whether it only probes for a cache in front.
-    pub(super) is_look: bool,
+    pub(super) is_server_check: bool,
     /// Whether the tag of `lull web` is parsed.
     pub(super) reads_tag: bool,
 }
@@ -67,7 +67,7 @@ impl PlannedRequest {
             is_page,
             mark: None,
             message: None,
-            is_look: false,
+            is_server_check: false,
             reads_tag: false,
         }
     }
@@ -76,8 +76,12 @@ impl PlannedRequest {
         PlannedRequest { message: Some(message), ..PlannedRequest::get(target, false) }
     }
 
-    pub(super) fn look(page: &str) -> Self {
-        PlannedRequest { mark: Some(PROBE), is_look: true, ..PlannedRequest::get(page, true) }
+    pub(super) fn server_check(page: &str) -> Self {
+        PlannedRequest {
+            mark: Some(PROBE),
+            is_server_check: true,
+            ..PlannedRequest::get(page, true)
+        }
     }
 
     fn request(&self, server: &ServerAddress, client: u32) -> http::Result<Request<Full<Bytes>>> {
@@ -93,7 +97,7 @@ impl PlannedRequest {
         if let Some(mark) = &self.mark {
             request = request.header(MARK, mark);
         }
-        if self.is_look {
+        if self.is_server_check {
             request = request.method("HEAD").header(CACHE_CONTROL, NOTHING).header(PRAGMA, NOTHING);
         }
         match &self.message {

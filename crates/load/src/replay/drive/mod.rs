@@ -99,7 +99,7 @@ struct ConnectedClient {
 /// A fetch, or the look before it.
 struct Running {
     serial: u64,
-    is_look: bool,
+    is_server_check: bool,
     /// Ends it.
     task: AbortHandle,
 }
@@ -117,7 +117,7 @@ enum Work {
     Hints(Question),
     Tell(PageReport),
     Fetch(u64, Ahead),
-    Look(u64, DocumentId),
+    ServerCheck(u64, DocumentId),
 }
 
 /// A finished operation.
@@ -134,7 +134,7 @@ enum Ended {
     Hints(u64),
     PageReport,
     Fetch(u64),
-    Look(u64),
+    ServerCheck(u64),
     Probe { probe: Probe, sent: Instant },
 }
 
@@ -345,18 +345,18 @@ impl<'a> Replay<'a> {
                     if let Some(running) = connected.running.take() {
                         running.task.abort();
                         connected.ahead.end(None);
-                        self.tally.report.ahead.stopped += u64::from(!running.is_look);
+                        self.tally.report.ahead.stopped += u64::from(!running.is_server_check);
                     }
                 }
                 Effect::Tell(told) => connected.demand.push(Work::Tell(told)),
-                Effect::Fetch(_) | Effect::Look(_) | Effect::Ask(_) if self.is_over => {}
+                Effect::Fetch(_) | Effect::ServerCheck(_) | Effect::Ask(_) if self.is_over => {}
                 Effect::Fetch(ahead) => {
                     self.serial += 1;
                     connected.ahead.push(Work::Fetch(self.serial, ahead));
                 }
-                Effect::Look(page) => {
+                Effect::ServerCheck(page) => {
                     self.serial += 1;
-                    connected.ahead.push(Work::Look(self.serial, page));
+                    connected.ahead.push(Work::ServerCheck(self.serial, page));
                 }
                 Effect::Ask(question) => self.ask(client, question),
             }
@@ -390,7 +390,7 @@ impl<'a> Replay<'a> {
                     let message = hints::beacon(told, &self.trace.documents);
                     (PlannedRequest::post(hints::BEACON_PATH, message), Ended::PageReport)
                 }
-                Work::Fetch(..) | Work::Look(..) => continue,
+                Work::Fetch(..) | Work::ServerCheck(..) => continue,
             };
             let (server, patience) = (Rc::clone(&self.to), self.settings.patience);
             let work = exchange(server, kept, asked, address, patience, Rc::default());
@@ -415,12 +415,14 @@ impl<'a> Replay<'a> {
                 Work::Fetch(serial, Ahead::Document(id)) => {
                     (serial, PlannedRequest { mark, ..of(id) }, Ended::Fetch(serial))
                 }
-                Work::Look(serial, page) => {
-                    (serial, PlannedRequest::look(&documents.get(page).target), Ended::Look(serial))
-                }
+                Work::ServerCheck(serial, page) => (
+                    serial,
+                    PlannedRequest::server_check(&documents.get(page).target),
+                    Ended::ServerCheck(serial),
+                ),
                 Work::Demand(..) | Work::Hints(_) | Work::Tell(_) => continue,
             };
-            let is_look = asked.is_look;
+            let is_server_check = asked.is_server_check;
             let (server, patience) = (Rc::clone(&self.ahead_to), self.settings.patience);
             let work = exchange(server, kept, asked, address, patience, Rc::clone(&self.fetched));
             let events = self.events.clone();
@@ -428,7 +430,8 @@ impl<'a> Replay<'a> {
                 let (connection, answer) = work.await;
                 let _ = events.send(Event { client: Some(client), ended, connection, answer });
             });
-            connected.running = Some(Running { serial, is_look, task: task.abort_handle() });
+            connected.running =
+                Some(Running { serial, is_server_check, task: task.abort_handle() });
         }
     }
 
@@ -516,12 +519,12 @@ impl<'a> Replay<'a> {
                 connected.demand.end(connection);
                 self.take_hints(client, now, number, answer.as_ref(), &mut effects)?;
             }
-            Ended::Look(serial) => {
+            Ended::ServerCheck(serial) => {
                 if connected.ends(serial) {
                     connected.ahead.end(connection);
                     let is_server =
                         answer.is_some_and(|answer| answer.status == 204 && answer.is_marked);
-                    connected.client.looked(now, is_server, &mut effects);
+                    connected.client.server_checked(now, is_server, &mut effects);
                 }
             }
             Ended::PageReport => connected.demand.end(connection),
@@ -583,7 +586,7 @@ impl<'a> Replay<'a> {
         }
         let now = self.now();
         if let Some(monitor) = &mut self.monitor {
-            monitor.look(now);
+            monitor.add_up_budget(now);
         }
     }
 

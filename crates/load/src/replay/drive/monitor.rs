@@ -35,7 +35,7 @@ impl Monitor {
     }
 
     /// Adds up the budget since the last look.
-    pub(super) fn look(&mut self, now: Duration) {
+    pub(super) fn add_up_budget(&mut self, now: Duration) {
         let since = now.saturating_sub(self.looked);
         self.sum += f64::from(self.budget.budget()) * since.as_secs_f64();
         self.looked = now;
@@ -50,7 +50,7 @@ impl Replay<'_> {
             return;
         }
         let Some(monitor) = &mut self.monitor else { return };
-        monitor.look(now);
+        monitor.add_up_budget(now);
         if monitor.poll_at.is_some_and(|at| at <= now) {
             monitor.poll_at = None;
         }
@@ -97,7 +97,7 @@ impl Replay<'_> {
     ) {
         let now = self.now();
         let Some(monitor) = &mut self.monitor else { return };
-        monitor.look(now);
+        monitor.add_up_budget(now);
         monitor.lane.end(connection);
         monitor.probes += 1;
         let good = answer.filter(|answer| answer.status < FAILED);

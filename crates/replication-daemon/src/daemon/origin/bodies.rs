@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 use super::Shared;
 use super::core::{Core, Link};
 use crate::daemon::link::Outgoing;
-use crate::daemon::{LinkError, look};
+use crate::daemon::{LinkError, read_with_retries};
 use crate::store::{BodyReader, StoreError};
 
 /// The hashes of a body's pieces; none if it is missing or corrupt.
@@ -101,7 +101,7 @@ async fn put_small(
         let read = |content: Content| body_reader.read(&content.digest);
         wanted.iter().map(|content| content.map_or(Ok(None), read)).collect()
     };
-    let found: Vec<_> = look(&shared.body_reader, None, read).await?;
+    let found: Vec<_> = read_with_retries(&shared.body_reader, None, read).await?;
     for ((frame, content), bytes) in frames.into_iter().zip(contents).zip(found) {
         let (session, lane) = (frame.session, Lanes::default().of_body(&frame.message));
         let mut put = |message| to.put(&Frame { session, message });
@@ -111,7 +111,7 @@ async fn put_small(
             Some(bytes) => put(BodyPart::Piece { lane, number: 0, bytes: bytes.to_vec() })?,
             None => {
                 put(BodyPart::Broken { lane })?;
-                look_again(shared, &content).await?;
+                check_again(shared, &content).await?;
             }
         }
     }
@@ -283,7 +283,7 @@ impl<'a> Sending<'a> {
         to: &mut Outgoing<impl AsyncWrite + Unpin>,
     ) -> Result<Turn, LinkError> {
         let (lane, digest) = (self.lane, content.digest);
-        let bytes = self.look(&content, move |body_reader| body_reader.read(&digest)).await?;
+        let bytes = self.ask_store(&content, move |body_reader| body_reader.read(&digest)).await?;
         self.ends(bytes.is_some());
         self.header(to)?;
         let part = match bytes {
@@ -305,7 +305,7 @@ impl<'a> Sending<'a> {
             Ok(found) => {
                 let outline = found?;
                 if outline.is_none() {
-                    look_again(self.shared, &content).await?;
+                    check_again(self.shared, &content).await?;
                 }
                 outline
             }
@@ -354,9 +354,9 @@ impl<'a> Sending<'a> {
         }
         let Content { digest, size, .. } = content;
         let piece = move |body_reader: &BodyReader| body_reader.piece(&digest, size, number);
-        let Some(bytes) = self.look(&content, piece).await? else { return self.broken(to) };
+        let Some(bytes) = self.ask_store(&content, piece).await? else { return self.broken(to) };
         if !outline.has(number, &bytes) {
-            look_again(self.shared, &content).await?;
+            check_again(self.shared, &content).await?;
             return self.broken(to);
         }
         let is_last = u64::from(number) + 1 == size.0.div_ceil(PIECE as u64);
@@ -402,14 +402,14 @@ impl<'a> Sending<'a> {
     }
 
     /// Asks the store. A missing body may be lost.
-    async fn look<T: Send + 'static>(
+    async fn ask_store<T: Send + 'static>(
         &self,
         content: &Content,
         ask: impl Fn(&BodyReader) -> Result<Option<T>, StoreError> + Clone + Send + 'static,
     ) -> Result<Option<T>, LinkError> {
-        let found = look(&self.shared.body_reader, None, ask).await?;
+        let found = read_with_retries(&self.shared.body_reader, None, ask).await?;
         if found.is_none() {
-            look_again(self.shared, content).await?;
+            check_again(self.shared, content).await?;
         }
         Ok(found)
     }
@@ -443,13 +443,14 @@ impl Drop for Pinned<'_> {
 
 /// A body was missing or corrupt. It is lost only if a second look fails after it can no longer be deleted:
 /// it may have been dropped before the first look, and stored again since.
-pub(super) async fn look_again(shared: &Shared, content: &Content) -> Result<(), StoreError> {
+pub(super) async fn check_again(shared: &Shared, content: &Content) -> Result<(), StoreError> {
     let Content { digest, size, .. } = *content;
     let Some(pin) = shared.with(|core, _| core.machine.pin(&digest)) else { return Ok(()) };
     let _pinned = Pinned { shared, pin };
-    let found =
-        look(&shared.body_reader, None, move |body_reader| body_reader.outline(&digest, size))
-            .await?;
+    let found = read_with_retries(&shared.body_reader, None, move |body_reader| {
+        body_reader.outline(&digest, size)
+    })
+    .await?;
     if found.is_none() {
         shared.with(|core, now| core.machine.handle_missing(now, &digest));
     }

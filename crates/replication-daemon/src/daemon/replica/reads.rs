@@ -16,7 +16,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::retries::Retries;
 use super::{ReplicaHandle, Shared};
-use crate::daemon::look;
+use crate::daemon::read_with_retries;
 use crate::store::{BodyReader, StoreError};
 
 /// Why a read was not answered.
@@ -209,7 +209,7 @@ impl Found {
             let piece = body_reader.piece(&content.digest, content.size, number)?;
             Ok::<_, StoreError>(piece.filter(|piece| outline.has(number, piece)))
         };
-        let read = look(&self.shared.body_reader, Some(TIMEOUT), read).await;
+        let read = read_with_retries(&self.shared.body_reader, Some(TIMEOUT), read).await;
         let failed = |error: StoreError| {
             if error.is_passing() { ReadError::Scarce } else { ReadError::Stopped }
         };
@@ -380,8 +380,10 @@ impl ReplicaHandle {
         let body = if content.size.0 == 0 {
             Some(Opened::Whole(Buffer::new()))
         } else if content.size.0 <= PIECE as u64 {
-            let read =
-                look(body_reader, patience, move |body_reader| body_reader.read(&digest)).await;
+            let read = read_with_retries(body_reader, patience, move |body_reader| {
+                body_reader.read(&digest)
+            })
+            .await;
             read.map_err(|error| self.failed(error))?.map(Opened::Whole)
         } else {
             let Some(pin) = shared.with(|core, _| core.machine.pin(&digest)) else {

@@ -32,7 +32,7 @@ pub(super) async fn resolve(
 ) -> Result<Option<Resolved>, ReadError> {
     let mut walk = Walk { replica, after, patience, at: None };
     // A link has no entries below it, so a file with this name has no link above it.
-    if matches!(walk.look(name).await?, Some(Entry::File(version)) if !is_link(&version)) {
+    if matches!(walk.look_up(name).await?, Some(Entry::File(version)) if !is_link(&version)) {
         return Ok(Some(Resolved { path: Some(name.clone()), only_in: None }));
     }
     walk.at = None;
@@ -48,7 +48,7 @@ pub(super) async fn resolve(
         }
         folder.push(part);
         let Ok(path) = Path::from_bytes(&folder.join(&b"/"[..])) else { break None };
-        match walk.look(&path).await? {
+        match walk.look_up(&path).await? {
             Some(Entry::Folder(_)) => {}
             Some(Entry::File(version)) if is_link(&version) => {
                 links += 1;
@@ -90,7 +90,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    async fn look(&mut self, path: &Path) -> Result<Option<Entry>, ReadError> {
+    async fn look_up(&mut self, path: &Path) -> Result<Option<Entry>, ReadError> {
         let request = Request { what: What::Entry(path.clone()), after: self.after };
         let answer = self.replica.read(request, self.patience).await?;
         let first = self.at.map_or(answer.at, |(first, _)| first);

@@ -60,7 +60,7 @@ pub(in crate::nps) async fn run(monitor: &Monitor, context: MonitorContext<'_>, 
         let (is_wanted, is_busy, next, chooses, starvation) = {
             let mut state = monitor.state();
             let is_wanted = rules.is_active() && state.was_asked_within(WANTED_FOR, now);
-            let starvation = state.look(now, is_wanted);
+            let starvation = state.check_starvation(now, is_wanted);
             let is_busy = monitor.is_as_in_the_paper() || state.is_busy(now);
             (
                 is_wanted,

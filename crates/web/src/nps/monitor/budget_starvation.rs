@@ -19,7 +19,12 @@ pub(super) struct BudgetStarvation {
 impl BudgetStarvation {
     /// Checks whether the owner is to be informed now. To be called repeatedly: the time between two checks
     /// counts with the state at the second one.
-    pub(super) fn look(&mut self, now: Timestamp, is_wanted: bool, has_budget: bool) -> bool {
+    pub(super) fn check_starvation(
+        &mut self,
+        now: Timestamp,
+        is_wanted: bool,
+        has_budget: bool,
+    ) -> bool {
         let since = self.looked.replace(now).map(|before| now.saturating_since(before));
         if has_budget {
             (self.time, self.is_told) = (Duration::ZERO, false);
@@ -38,27 +43,27 @@ mod tests {
     fn hour_without_budget_is_reported_once() {
         let mut starvation = BudgetStarvation::default();
         let (mut now, mut told) = (Timestamp::ZERO, Vec::new());
-        let mut look = |minutes: u32, is_wanted, has_budget| {
+        let mut check = |minutes: u32, is_wanted, has_budget| {
             let before = told.len();
             for _ in 0..60 * minutes {
                 now += Duration::from_secs(1);
-                if starvation.look(now, is_wanted, has_budget) {
+                if starvation.check_starvation(now, is_wanted, has_budget) {
                     told.push(now);
                 }
             }
             told.len() - before
         };
-        assert_eq!(look(1, true, true), 0);
-        assert_eq!(look(59, true, false), 0);
+        assert_eq!(check(1, true, true), 0);
+        assert_eq!(check(59, true, false), 0);
         // No requests for hours, which is no evidence.
-        assert_eq!(look(300, false, false), 0);
-        assert_eq!(look(1, true, false), 1);
-        assert_eq!(look(200, true, false), 0);
+        assert_eq!(check(300, false, false), 0);
+        assert_eq!(check(1, true, false), 1);
+        assert_eq!(check(200, true, false), 0);
         // There is some in between.
-        assert_eq!(look(1, true, true), 0);
-        assert_eq!(look(59, true, false), 0);
-        assert_eq!(look(1, true, true), 0);
-        assert_eq!(look(59, true, false), 0);
-        assert_eq!(look(2, true, false), 1);
+        assert_eq!(check(1, true, true), 0);
+        assert_eq!(check(59, true, false), 0);
+        assert_eq!(check(1, true, true), 0);
+        assert_eq!(check(59, true, false), 0);
+        assert_eq!(check(2, true, false), 1);
     }
 }

@@ -308,11 +308,11 @@ fn refusals_halve_the_budget_once_a_second() {
 fn missing_budget_is_explained_after_an_hour() {
     let hour = Duration::from_secs(3_600);
     let (monitor, now) = known(&["/a"], 10 * MS);
-    let look = |now| monitor.state().look(now, true);
-    assert_eq!((look(now), look(now + hour)), (None, Some(LATE)));
+    let check = |now| monitor.state().check_starvation(now, true);
+    assert_eq!((check(now), check(now + hour)), (None, Some(LATE)));
     let learning = Monitor::new(MonitorSettings::default());
-    let look = |now| learning.state().look(now, true);
-    assert_eq!((look(now), look(now + hour)), (None, Some(UNKNOWN)));
+    let check = |now| learning.state().check_starvation(now, true);
+    assert_eq!((check(now), check(now + hour)), (None, Some(UNKNOWN)));
 }
 
 /// Makes the server late until there is no budget, as seen by the monitor.
