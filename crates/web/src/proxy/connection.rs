@@ -44,7 +44,7 @@ pub struct Connection {
     pub(crate) written: AtomicU64,
     /// [`NOT_SAMPLED`] at first.
     acked: AtomicU64,
-    looks_at_acked: AtomicBool,
+    wants_acked_count: AtomicBool,
     pub(crate) began: AtomicU32,
     pub(crate) under_way: AtomicU32,
     pub(crate) waiting_for_upstream: AtomicU32,
@@ -110,7 +110,7 @@ pub(crate) struct Snapshot {
     /// Bytes from and to the client, within TLS.
     pub(crate) read: u64,
     pub(crate) written: u64,
-    /// Bytes that the client's kernel has acknowledged, at the last [check](Connection::read_acked).
+    /// Bytes that the client's kernel has acknowledged, at the last [check](Connection::request_acked_count).
     pub(crate) acked: Option<u64>,
     /// Bytes of answers in HTTP/2 that have left.
     pub(crate) left: u64,
@@ -156,7 +156,7 @@ impl Connection {
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
             acked: AtomicU64::new(NOT_SAMPLED),
-            looks_at_acked: AtomicBool::new(false),
+            wants_acked_count: AtomicBool::new(false),
             began: AtomicU32::new(0),
             under_way: AtomicU32::new(0),
             waiting_for_upstream: AtomicU32::new(0),
@@ -296,15 +296,15 @@ impl Connection {
 
     /// Makes the owner of the socket count acknowledged bytes with its next poll. A waiting writer is woken
     /// only when a third of the kernel's buffer has left, which takes minutes on a yielding connection.
-    pub(crate) fn read_acked(&self) {
-        self.looks_at_acked.store(true, Ordering::Relaxed);
+    pub(crate) fn request_acked_count(&self) {
+        self.wants_acked_count.store(true, Ordering::Relaxed);
     }
 
     /// Whether it is time to do so.
-    pub(crate) fn is_to_look_at_acked(&self) -> bool {
+    pub(crate) fn is_acked_count_requested(&self) -> bool {
         // Nearly always it is false, and a load is cheaper than a store.
-        self.looks_at_acked.load(Ordering::Relaxed)
-            && self.looks_at_acked.swap(false, Ordering::Relaxed)
+        self.wants_acked_count.load(Ordering::Relaxed)
+            && self.wants_acked_count.swap(false, Ordering::Relaxed)
     }
 
     /// The owner has counted this many bytes.

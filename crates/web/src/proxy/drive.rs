@@ -131,7 +131,7 @@ impl<C: Drive> Driven<'_, C> {
         self.is_closing = true;
         self.served.as_mut().close();
         if self.is_h2 {
-            self.connection.read_acked();
+            self.connection.request_acked_count();
             self.schedule_check(since + GOAWAY_TIMEOUT, cx);
         }
         Poll::Pending
@@ -141,7 +141,7 @@ impl<C: Drive> Driven<'_, C> {
     fn check_client(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (now, seen) = (Instant::now(), self.connection.snapshot());
         if seen.write_blocked || seen.has_unacked() {
-            self.connection.read_acked();
+            self.connection.request_acked_count();
         }
         let verdict = self.client_timeouts.check(now, seen);
         if self.is_h2 {
@@ -174,7 +174,7 @@ impl<C: Drive> Driven<'_, C> {
     /// If a connection with an announced end is idle, and its kernel has all bytes, the client is suspended.
     /// Otherwise the kernel may be unreachable for a while.
     fn check_after_goodbye(&mut self, now: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        self.connection.read_acked();
+        self.connection.request_acked_count();
         // Which looks.
         if self.served.as_mut().poll_end(cx).is_ready() {
             return Poll::Ready(());

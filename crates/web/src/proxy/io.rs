@@ -109,7 +109,7 @@ impl ClientIo {
             // Before the check that counts: a later request for another class finds a waker.
             self.connection.set_owner(cx.waker());
         }
-        if self.connection.is_to_look_at_acked()
+        if self.connection.is_acked_count_requested()
             && let Ok(info) = TcpInfo::of(self.tcp())
         {
             self.connection.set_acked(info.acked_bytes);
