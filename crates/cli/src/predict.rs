@@ -91,9 +91,9 @@ pub(crate) fn learn_site(
     let logs = Logs::named(logs, how)?.of_sites(sites);
     logs.check()?;
     let file = file.map(Path::to_owned);
-    let learn: Learn = Box::new(move |tell: &dyn Fn(&Event), is_ending: &AtomicBool| {
+    let learn: Learn = Box::new(move |on_event: &dyn Fn(&Event), is_ending: &AtomicBool| {
         let before =
-            file.as_deref().and_then(|path| read_previous_model(path, hasher.clone(), tell));
+            file.as_deref().and_then(|path| read_previous_model(path, hasher.clone(), on_event));
         let mut model = before
             .unwrap_or_else(|| Model::new(hasher, Limits::default(), PpmParameters::shipped()));
         if has_logs {
@@ -114,7 +114,7 @@ pub(crate) fn learn_site(
             if !goes_on() {
                 return None;
             }
-            tell(&match read {
+            on_event(&match read {
                 Ok(contents) => {
                     let several = |log: &Contents| {
                         let sites = log.several_sites()?;
@@ -151,7 +151,11 @@ impl LearnedRange {
 
 /// The model in a file; none if there is none, or it is unreadable. Such a file is moved aside: a missing
 /// model must not stop a site, and the operator can still recover it.
-fn read_previous_model(path: &Path, hasher: ClientHasher, tell: &dyn Fn(&Event)) -> Option<Model> {
+fn read_previous_model(
+    path: &Path,
+    hasher: ClientHasher,
+    on_event: &dyn Fn(&Event),
+) -> Option<Model> {
     let why = match read_model(path, hasher) {
         Ok(before) => return before,
         Err(error) => error_line(&error),
@@ -163,7 +167,7 @@ fn read_previous_model(path: &Path, hasher: ClientHasher, tell: &dyn Fn(&Event))
         Ok(()) => format!("it is {} now", aside.display()),
         Err(error) => format!("it cannot be moved aside ({error}) and will be overwritten"),
     };
-    tell(&Event::ModelAside { why: format!("{why}; {outcome}") });
+    on_event(&Event::ModelAside { why: format!("{why}; {outcome}") });
     None
 }
 
@@ -275,13 +279,13 @@ mod tests {
             let learn =
                 learn_site(Some(&file), Some(&key), (logs, &LogArgs::default()), &[], |_| false)
                     .unwrap();
-            let tell = |event: &Event| match event {
+            let on_event = |event: &Event| match event {
                 Event::Learned { requests, unread } => {
                     told.borrow_mut().push((*requests, unread.clone()));
                 }
                 other => panic!("{other}"),
             };
-            let model = learn(&tell, &AtomicBool::new(false)).unwrap();
+            let model = learn(&on_event, &AtomicBool::new(false)).unwrap();
             model.write(File::create(&file).unwrap()).unwrap();
             told.into_inner().swap_remove(0)
         };

@@ -252,9 +252,9 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
             let json = args.json;
             match args.service() {
                 Ok(service) => {
-                    let (bar, tell) =
+                    let (bar, on_event) =
                         (ReplicaBar::show(service.daemon.folder.clone()), logger(json)?);
-                    run_replica(service, move |told| bar.print_above_bar(|| tell(told)))?;
+                    run_replica(service, move |told| bar.print_above_bar(|| on_event(told)))?;
                 }
                 Err(error) if error.is::<crate::UsageError>() => {
                     crate::print_error(&error);

@@ -48,8 +48,8 @@ async fn main() -> Result<()> {
 async fn start_origin(folder: &FilePath, clock: &Arc<dyn Clock>) -> Result<OriginDaemon> {
     create_origin(folder, clock.read().wall)?;
     let options = OriginOptions::new(folder, "127.0.0.1:0");
-    let tell = |event| eprintln!("origin: {event:?}");
-    Ok(OriginDaemon::start(options, Arc::clone(clock), tell).await?)
+    let on_event = |event| eprintln!("origin: {event:?}");
+    Ok(OriginDaemon::start(options, Arc::clone(clock), on_event).await?)
 }
 
 /// Joins by a ticket, as it would on another machine.
@@ -60,8 +60,8 @@ async fn start_replica(
 ) -> Result<ReplicaDaemon> {
     let ticket = origin.handle().ticket("paris", &origin.address().to_string(), MINUTE)?;
     join(folder, ticket, clock).await?;
-    let tell = |event| eprintln!("replica: {event:?}");
-    Ok(ReplicaDaemon::start(ReplicaOptions::new(folder), Arc::clone(clock), tell)?)
+    let on_event = |event| eprintln!("replica: {event:?}");
+    Ok(ReplicaDaemon::start(ReplicaOptions::new(folder), Arc::clone(clock), on_event)?)
 }
 
 /// The contents under a name. Its version stays the same while its pieces are read.

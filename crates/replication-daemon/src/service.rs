@@ -285,19 +285,19 @@ impl Interface {
 
 /// Runs until a signal comes, or the daemon or one of its interfaces fails, and then ends it. A second signal
 /// does not wait for work in progress.
-async fn attend(
+async fn run_until_ended(
     mut signals: Signals,
     daemon: impl Daemon,
     interfaces: Vec<Interface>,
     failed: impl Future<Output = ServiceError>,
-    tell: &impl Fn(ServiceEvent),
+    on_event: &impl Fn(ServiceEvent),
 ) -> Result<(), ServiceError> {
     let failed = tokio::select! {
         () = signals.next() => None,
         () = daemon.failed() => None,
         why = failed => Some(why),
     };
-    tell(ServiceEvent::Ending);
+    on_event(ServiceEvent::Ending);
     let ending = async {
         let mut closed = Ok(());
         for interface in interfaces {
@@ -313,7 +313,7 @@ async fn attend(
     if let Some(why) = failed {
         return Err(why);
     }
-    tell(ServiceEvent::Stopped);
+    on_event(ServiceEvent::Stopped);
     Ok(())
 }
 
@@ -330,9 +330,9 @@ async fn listen(address: &str) -> Result<(TcpListener, SocketAddr), ServiceError
 /// If it does not start, or fails.
 pub fn run_origin(
     service: OriginService,
-    tell: impl Fn(ServiceEvent) + Send + Sync + 'static,
+    on_event: impl Fn(ServiceEvent) + Send + Sync + 'static,
 ) -> Result<(), ServiceError> {
-    let tell = Arc::new(tell);
+    let on_event = Arc::new(on_event);
     finished(async {
         let mut signals = Signals::take()?;
         let OriginService { daemon, clock, http, .. } = service;
@@ -341,15 +341,16 @@ pub fn run_origin(
             // Before anything starts that would produce output.
             Watched::check(watched, &folder)?;
         }
-        let telling = Arc::clone(&tell);
-        let start =
-            OriginDaemon::start(daemon, clock, move |event| telling(ServiceEvent::Origin(event)));
+        let forward_event = Arc::clone(&on_event);
+        let start = OriginDaemon::start(daemon, clock, move |event| {
+            forward_event(ServiceEvent::Origin(event))
+        });
         // It may stand by for long.
         let daemon = tokio::select! {
             started = start => started?,
             () = signals.next() => {
-                tell(ServiceEvent::Ending);
-                tell(ServiceEvent::Stopped);
+                on_event(ServiceEvent::Ending);
+                on_event(ServiceEvent::Stopped);
                 return Ok(());
             }
         };
@@ -358,21 +359,21 @@ pub fn run_origin(
         let known = (!address.ip().is_unspecified()).then(|| address.to_string());
         let local = OriginHttp::open_local(&folder, daemon.handle(), known.clone());
         let mut interfaces = vec![Interface::Http(local.map_err(ServiceError::Socket)?)];
-        tell(ServiceEvent::Listening(address));
+        on_event(ServiceEvent::Listening(address));
         if let Some((http, token)) = http {
             let (listener, address) = listen(&http).await?;
             let interface = OriginHttp::open(listener, daemon.handle(), known, &token);
             interfaces.push(Interface::Http(interface));
-            tell(ServiceEvent::Http(address));
+            on_event(ServiceEvent::Http(address));
         }
         if let Some(watched) = &service.watch {
-            let telling = Arc::clone(&tell);
-            let telling = move |event| telling(ServiceEvent::Watch(event));
+            let forward_event = Arc::clone(&on_event);
+            let forward_event = move |event| forward_event(ServiceEvent::Watch(event));
             let options = service.watch_options;
-            let watched = Watched::open(watched, &folder, daemon.handle(), options, telling)?;
+            let watched = Watched::open(watched, &folder, daemon.handle(), options, forward_event)?;
             interfaces.push(Interface::Watch(watched));
         }
-        attend(signals, daemon, interfaces, pending(), &*tell).await
+        run_until_ended(signals, daemon, interfaces, pending(), &*on_event).await
     })
 }
 
@@ -382,9 +383,9 @@ pub fn run_origin(
 /// If it does not start, or fails.
 pub fn run_replica(
     service: ReplicaService,
-    tell: impl Fn(ServiceEvent) + Send + Sync + 'static,
+    on_event: impl Fn(ServiceEvent) + Send + Sync + 'static,
 ) -> Result<(), ServiceError> {
-    let tell = Arc::new(tell);
+    let on_event = Arc::new(on_event);
     finished(async {
         let signals = Signals::take()?;
         if let Some(folder) = &service.mount {
@@ -393,22 +394,23 @@ pub fn run_replica(
         }
         let ReplicaService { daemon, clock, http, metrics, blocked, .. } = service;
         let folder = daemon.folder.clone();
-        let telling = Arc::clone(&tell);
+        let forward_event = Arc::clone(&on_event);
         let daemon = ReplicaDaemon::start(daemon, clock, move |event| {
-            telling(ServiceEvent::Replica(event))
+            forward_event(ServiceEvent::Replica(event))
         })?;
         let local = ReplicaHttp::open_local(&folder, daemon.handle(), blocked.clone());
         let mut interfaces = vec![Interface::Http(local.map_err(ServiceError::Socket)?)];
         let (failing, mut failures) = unbounded_channel();
         if let Some(folder) = service.mount {
-            let (telling, place, failing) = (Arc::clone(&tell), folder.clone(), failing.clone());
+            let (forward_event, place, failing) =
+                (Arc::clone(&on_event), folder.clone(), failing.clone());
             let gone = move |ended| match ended {
-                Ended::Unmounted => telling(ServiceEvent::Unmounted(place.clone())),
+                Ended::Unmounted => forward_event(ServiceEvent::Unmounted(place.clone())),
                 // If the receiver is gone, the process is ending already.
                 Ended::Failed(why) => drop(failing.send(ServiceError::MountFailed(why))),
             };
             let mounted = Mounted::open(&folder, daemon.handle(), blocked.patience(), gone)?;
-            tell(ServiceEvent::Mounted(mounted.path()));
+            on_event(ServiceEvent::Mounted(mounted.path()));
             interfaces.push(Interface::Mount(mounted));
         }
         if let Some(http) = http {
@@ -418,12 +420,12 @@ pub fn run_replica(
                 Some(_) => ReplicaHttp::open_objects(listener, replica, blocked),
                 None => ReplicaHttp::open(listener, replica, blocked),
             }));
-            tell(ServiceEvent::Http(address));
+            on_event(ServiceEvent::Http(address));
         }
         if let Some(metrics) = metrics {
             let (listener, address) = listen(&metrics).await?;
             interfaces.push(Interface::Http(ReplicaHttp::open_figures(listener, daemon.handle())));
-            tell(ServiceEvent::Metrics(address));
+            on_event(ServiceEvent::Metrics(address));
         }
         let failed = async move {
             // So that it stays open also without a mount.
@@ -433,7 +435,7 @@ pub fn run_replica(
                 None => pending().await,
             }
         };
-        attend(signals, daemon, interfaces, failed, &*tell).await
+        run_until_ended(signals, daemon, interfaces, failed, &*on_event).await
     })
 }
 
@@ -468,10 +470,10 @@ mod tests {
     #[tokio::test]
     async fn failed_mount_ends_the_process_with_an_error() {
         let told = Mutex::new(Vec::new());
-        let tell = |event: ServiceEvent| told.lock().unwrap().push(event.name());
+        let on_event = |event: ServiceEvent| told.lock().unwrap().push(event.name());
         let signals = Signals::take().unwrap();
         let failed = async { ServiceError::MountFailed(io::Error::other("on purpose")) };
-        let ended = attend(signals, Healthy, Vec::new(), failed, &tell).await;
+        let ended = run_until_ended(signals, Healthy, Vec::new(), failed, &on_event).await;
         assert!(matches!(ended, Err(ServiceError::MountFailed(_))), "{ended:?}");
         assert_eq!(*told.lock().unwrap(), ["ending"]);
     }

@@ -315,13 +315,13 @@ impl PhaseObserver<'_> {
             }
             thread::sleep(sleep);
             if self.watch.is_watching() && told.elapsed() >= TICK {
-                self.tell(stage)?;
+                self.report_progress(stage)?;
                 told = Instant::now();
             }
         }
     }
 
-    fn tell(&mut self, stage: &Stage<'_>) -> Result<(), CellError> {
+    fn report_progress(&mut self, stage: &Stage<'_>) -> Result<(), CellError> {
         let Some(window) = self.network.statistics()? else { return Ok(()) };
         let tallies = stage.tally()?.1;
         let active = stage.active();

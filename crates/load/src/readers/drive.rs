@@ -91,7 +91,7 @@ impl Readers {
         load: &Arc<Load>,
         source: Source,
         patience: Duration,
-        tell: &mut dyn FnMut(Progress),
+        on_progress: &mut dyn FnMut(Progress),
     ) -> Result<History, ReadersError> {
         let begun = Instant::now();
         let queue = Arc::new(ReadQueue {
@@ -112,7 +112,7 @@ impl Readers {
             thread::sleep((begun + read.at).saturating_duration_since(Instant::now()));
             queue.dispatch(number)?;
             let answered = lock(&queue.ledger).done.len();
-            tell(Progress { now: begun.elapsed(), due: number + 1, answered });
+            on_progress(Progress { now: begun.elapsed(), due: number + 1, answered });
         }
         let last = load.reads.iter().map(|read| read.at);
         let last = last.chain(load.writes.iter().map(|write| write.at)).max().unwrap_or_default();

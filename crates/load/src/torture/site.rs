@@ -121,12 +121,17 @@ fn topology() -> Topology {
 }
 
 /// Waits until the time is over, or until the run was ended.
-fn run_for(shared: &Shared, from: Duration, length: Duration, mut tell: impl FnMut(Progress)) {
+fn run_for(
+    shared: &Shared,
+    from: Duration,
+    length: Duration,
+    mut on_progress: impl FnMut(Progress),
+) {
     while !shared.has_ended() {
         let elapsed = shared.now() - from;
         let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
         let (reads, writes) = (count(&shared.reads), count(&shared.writes));
-        tell(Progress { elapsed, reads, writes, faults: count(&shared.faults) });
+        on_progress(Progress { elapsed, reads, writes, faults: count(&shared.faults) });
         if elapsed >= length {
             shared.end();
         }
@@ -282,7 +287,7 @@ impl Site {
     pub(super) fn torture(
         &mut self,
         torture: &Torture,
-        tell: impl FnMut(Progress),
+        on_progress: impl FnMut(Progress),
     ) -> Result<History, TortureError> {
         let mut history = History {
             bounds: REPLICAS.iter().map(|kind| kind.bounds).collect(),
@@ -306,7 +311,7 @@ impl Site {
             let killing = log.as_mut().map(|log| scope.spawn(|| log.keep_killing(shared)));
             let clients = Clients { shared, program, hosts: &hosts, mounts, publish, store };
             let clients = clients.start(scope);
-            run_for(shared, from, torture.length, tell);
+            run_for(shared, from, torture.length, on_progress);
             for one in keeping {
                 let (faults, failure) = joined(one);
                 history.faults.extend(faults);

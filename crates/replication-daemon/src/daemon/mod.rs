@@ -73,12 +73,12 @@ where
     S: State,
 {
     let daemon = Arc::downgrade(daemon);
-    let tell = move |result| {
+    let on_done = move |result| {
         if let Some(daemon) = daemon.upgrade() {
             done(&daemon, result);
         }
     };
-    Worker::spawn(store, tell).map_err(DaemonError::Thread)
+    Worker::spawn(store, on_done).map_err(DaemonError::Thread)
 }
 
 /// Does something if a panic begins before it is dropped.

@@ -20,16 +20,16 @@ pub(crate) enum Way {
 #[derive(Debug)]
 pub(crate) struct Observed<S, F> {
     stream: S,
-    tell: F,
+    on_use: F,
 }
 
 impl<S, F: FnMut(&S, Way)> Observed<S, F> {
-    pub(crate) fn new(stream: S, tell: F) -> Self {
-        Observed { stream, tell }
+    pub(crate) fn new(stream: S, on_use: F) -> Self {
+        Observed { stream, on_use }
     }
 
-    fn tell(&mut self, way: Way) {
-        (self.tell)(&self.stream, way);
+    fn report_use(&mut self, way: Way) {
+        (self.on_use)(&self.stream, way);
     }
 
     #[cfg(test)]
@@ -47,7 +47,7 @@ impl<S: AsyncRead + Unpin, F: FnMut(&S, Way) + Unpin> AsyncRead for Observed<S, 
         let before = to.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, to);
         if to.filled().len() > before {
-            self.tell(Way::In);
+            self.report_use(Way::In);
         }
         read
     }
@@ -59,7 +59,7 @@ impl<S: AsyncWrite + Unpin, F: FnMut(&S, Way) + Unpin> AsyncWrite for Observed<S
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.tell(Way::Out);
+        self.report_use(Way::Out);
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -68,7 +68,7 @@ impl<S: AsyncWrite + Unpin, F: FnMut(&S, Way) + Unpin> AsyncWrite for Observed<S
         context: &mut Context<'_>,
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.tell(Way::Out);
+        self.report_use(Way::Out);
         Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
     }
 

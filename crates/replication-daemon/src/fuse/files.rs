@@ -249,7 +249,12 @@ impl Files {
                 None => self.reply_error(unique, Errno::ESTALE),
             },
             NodePath::Then(_, None) | NodePath::Now(None) | NodePath::States => {
-                self.tell(unique, Node::Folder(node_path, Mode::IMPLIED), None, Duration::ZERO);
+                self.reply_node(
+                    unique,
+                    Node::Folder(node_path, Mode::IMPLIED),
+                    None,
+                    Duration::ZERO,
+                );
             }
         }
     }
@@ -264,18 +269,24 @@ impl Files {
             _ => (None, None),
         };
         match node {
-            Some(node) => self.tell(unique, node, told, remembered),
+            Some(node) => self.reply_node(unique, node, told, remembered),
             None => self.reply_error(unique, Errno::ENOENT),
         }
     }
 
     /// Reports an inode to the kernel, unless its state is no longer available. `told` is the metadata of a
     /// folder.
-    fn tell(&self, unique: u64, node: Node<Body>, told: Option<Metadata>, remembered: Duration) {
+    fn reply_node(
+        &self,
+        unique: u64,
+        node: Node<Body>,
+        told: Option<Metadata>,
+        remembered: Duration,
+    ) {
         let Some(attributes) = self.attributes(&node, told) else {
             return self.reply_error(unique, Errno::ENOENT);
         };
-        let node = lock(&self.nodes).tell(node);
+        let node = lock(&self.nodes).remember(node);
         let entry = Answer::entry(node, &attributes, remembered);
         if answer(&self.device, unique, Ok(entry.bytes())).is_err() {
             // The kernel did not get the answer, so it will not forget the inode.

@@ -158,7 +158,7 @@ impl<B> Nodes<B> {
     }
 
     /// Counts a lookup of a folder or a version by the kernel.
-    pub(super) fn tell(&mut self, node: Node<B>) -> u64 {
+    pub(super) fn remember(&mut self, node: Node<B>) -> u64 {
         let key = node.key();
         if let Some(number) = self.numbers.get(&key)
             && let Some(known) = self.known.get_mut(number)
@@ -210,9 +210,9 @@ mod tests {
     #[test]
     fn each_version_has_its_own_inode() {
         let mut nodes = Nodes::new();
-        let first = nodes.tell(file("a", 1));
-        assert_eq!(nodes.tell(file("a", 1)), first);
-        let second = nodes.tell(file("a", 2));
+        let first = nodes.remember(file("a", 1));
+        assert_eq!(nodes.remember(file("a", 1)), first);
+        let second = nodes.remember(file("a", 2));
         assert_ne!(first, second);
         assert_ne!(
             number_of(b"a", Some(Sequence(1))),
@@ -227,13 +227,13 @@ mod tests {
     fn inode_lives_until_the_kernel_has_forgotten_all_lookups() {
         let mut nodes = Nodes::<()>::new();
         let node_path = || Node::Folder(NodePath::Now(Some(path("a"))), Mode::IMPLIED);
-        let folder = nodes.tell(node_path());
-        nodes.tell(node_path());
+        let folder = nodes.remember(node_path());
+        nodes.remember(node_path());
         nodes.forget(folder, 1);
         assert!(nodes.get(folder).is_some());
         nodes.forget(folder, 1);
         assert!(nodes.get(folder).is_none());
-        assert_ne!(nodes.tell(node_path()), folder, "numbers are not used again");
+        assert_ne!(nodes.remember(node_path()), folder, "numbers are not used again");
         nodes.forget(ROOT, 100);
         assert!(nodes.get(ROOT).is_some());
     }

@@ -57,14 +57,14 @@ pub(crate) struct SharedLog {
     /// For the status, while a message is being written.
     shown: Mutex<Shown>,
     failure: Mutex<FailureReport>,
-    tell: Sink,
+    on_event: Sink,
 }
 
 /// The failure after which the log cannot be used any more, until it is reported.
 #[derive(Default)]
 struct FailureReport {
     error: Option<StoreError>,
-    tell: Option<FailureSink>,
+    on_failure: Option<FailureSink>,
 }
 
 impl core::fmt::Debug for FailureReport {
@@ -75,10 +75,10 @@ impl core::fmt::Debug for FailureReport {
 
 impl FailureReport {
     fn report(&mut self) {
-        if let Some(tell) = &self.tell
+        if let Some(on_failure) = &self.on_failure
             && let Some(error) = self.error.take()
         {
-            tell(error);
+            on_failure(error);
         }
     }
 }
@@ -110,7 +110,7 @@ impl SharedLog {
         folder: &FilePath,
         options: &LogOptions,
         clock: LogClock,
-        tell: LogSink,
+        on_event: LogSink,
     ) -> Result<Option<Arc<Self>>, StoreError> {
         let Some(record) = Record::take(folder, options.address.clone())? else { return Ok(None) };
         let client = Client::connect(&record.address);
@@ -130,13 +130,13 @@ impl SharedLog {
             extent: Mutex::new(None),
             shown: Mutex::default(),
             failure: Mutex::default(),
-            tell: Sink(tell),
+            on_event: Sink(on_event),
             address: record.address,
         })))
     }
 
     pub(super) fn report_event(&self, event: LogEvent) {
-        (self.tell.0)(event);
+        (self.on_event.0)(event);
     }
 
     pub(super) fn now(&self) -> LocalTime {
@@ -403,10 +403,10 @@ impl SharedLog {
         Builder::new().name("lull-log-lease".to_owned()).spawn(renew).map(drop)
     }
 
-    /// Calls `tell` when the log cannot be used any more; at once, if that is so already.
-    pub(crate) fn on_failure(&self, tell: FailureSink) {
+    /// Calls `on_failure` when the log cannot be used any more; at once, if that is so already.
+    pub(crate) fn on_failure(&self, on_failure: FailureSink) {
         let mut failure = lock(&self.failure);
-        failure.tell = Some(tell);
+        failure.on_failure = Some(on_failure);
         failure.report();
     }
 

@@ -157,10 +157,10 @@ impl Bodies {
         Some(self.attached.as_ref()?.address())
     }
 
-    /// Calls `tell` when the bucket is away, and when it is back.
-    pub(crate) fn follow(&self, tell: impl Fn(Change) + Send + Sync + 'static) {
+    /// Calls `on_change` when the bucket is away, and when it is back.
+    pub(crate) fn follow(&self, on_change: impl Fn(Change) + Send + Sync + 'static) {
         if let Some(attached) = &self.attached {
-            attached.follow(tell);
+            attached.follow(on_change);
         }
     }
 

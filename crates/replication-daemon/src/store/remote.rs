@@ -198,8 +198,8 @@ impl Attached {
         self.bucket.away()
     }
 
-    pub(super) fn follow(&self, tell: impl Fn(Change) + Send + Sync + 'static) {
-        self.bucket.follow(tell);
+    pub(super) fn follow(&self, on_change: impl Fn(Change) + Send + Sync + 'static) {
+        self.bucket.follow(on_change);
     }
 
     pub(super) fn address(&self) -> String {

@@ -37,16 +37,16 @@ impl core::fmt::Debug for Box<dyn IsSmall> {
 }
 
 impl<T: Send + 'static> Worker<T> {
-    /// Takes over a store. `tell` is called on the threads, for each job, and for the failure after which no
+    /// Takes over a store. `on_event` is called on the threads, for each job, and for the failure after which no
     /// more is done.
     ///
     /// # Errors
     /// If the system gives no thread.
     pub fn spawn<S: State<Step = T>>(
         mut store: Store<S>,
-        tell: impl Fn(Result<Done, StoreError>) + Send + Sync + 'static,
+        on_done: impl Fn(Result<Done, StoreError>) + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
-        let tell = Arc::new(tell);
+        let on_done = Arc::new(on_done);
         let abandoned = store.abandoned();
         let bodies = store.bodies().clone();
         let is_small = Box::new(move |size| bodies.is_small(size));
@@ -54,8 +54,8 @@ impl<T: Send + 'static> Worker<T> {
         let (large, waiting) = channel::<Job<T>>();
         let waiting = Arc::new(Mutex::new(waiting));
         for _ in 0..store.bodies().writers() {
-            let (bodies, waiting, tell) =
-                (store.bodies().clone(), Arc::clone(&waiting), Arc::clone(&tell));
+            let (bodies, waiting, on_done) =
+                (store.bodies().clone(), Arc::clone(&waiting), Arc::clone(&on_done));
             let abandoned = Arc::clone(&abandoned);
             let write = move || {
                 loop {
@@ -75,7 +75,7 @@ impl<T: Send + 'static> Worker<T> {
                         return;
                     }
                     let failed = stored.is_err();
-                    tell(stored.map(|outcome| Done::Stored(payload.digest, outcome)));
+                    on_done(stored.map(|outcome| Done::Stored(payload.digest, outcome)));
                     if failed {
                         return;
                     }
@@ -92,8 +92,8 @@ impl<T: Send + 'static> Worker<T> {
                 }
                 match store.run(jobs) {
                     _ if gone.load(Ordering::Relaxed) => return,
-                    Ok(done) => done.into_iter().for_each(|done| tell(Ok(done))),
-                    Err(error) => return tell(Err(error)),
+                    Ok(done) => done.into_iter().for_each(|done| on_done(Ok(done))),
+                    Err(error) => return on_done(Err(error)),
                 }
             }
         };

@@ -159,7 +159,7 @@ impl Watched {
     }
 
     /// Commits the contents of a folder, and later changes to it; inside a Tokio runtime. `own` is the
-    /// origin's folder. `tell` is called with events.
+    /// origin's folder. `on_event` is called with events.
     ///
     /// # Errors
     /// If it is not a folder, or the kernel gives no events.
@@ -168,7 +168,7 @@ impl Watched {
         own: &FilePath,
         origin: OriginHandle,
         options: WatchOptions,
-        tell: impl Fn(WatchEvent) + Send + 'static,
+        on_event: impl Fn(WatchEvent) + Send + 'static,
     ) -> Result<Self, WatchError> {
         let root = Self::check(folder, own)?;
         let events = Events::new(root.clone()).map_err(WatchError::System)?;
@@ -190,7 +190,7 @@ impl Watched {
             stop: Arc::clone(&stop),
             full: None,
             waits: None,
-            tell: Box::new(tell),
+            on_event: Box::new(on_event),
         };
         let thread = Builder::new().name("lull-watch".to_owned()).spawn(move || watcher.run());
         let thread = Some(thread.map_err(WatchError::System)?);
@@ -241,7 +241,7 @@ struct Watcher {
     full: Option<(u64, u64)>,
     /// The last reported reason why changes wait.
     waits: Option<String>,
-    tell: Box<dyn Fn(WatchEvent) + Send>,
+    on_event: Box<dyn Fn(WatchEvent) + Send>,
 }
 
 /// Names that are scanned and committed together.
@@ -312,8 +312,8 @@ impl Watcher {
     fn run(mut self) {
         match self.go_on() {
             Ok(()) | Err(Ended::ScanStopped) => {}
-            Err(Ended::Gone) => (self.tell)(WatchEvent::Gone(self.root.clone())),
-            Err(Ended::Failed(error)) => (self.tell)(WatchEvent::Failed(error)),
+            Err(Ended::Gone) => (self.on_event)(WatchEvent::Gone(self.root.clone())),
+            Err(Ended::Failed(error)) => (self.on_event)(WatchEvent::Failed(error)),
         }
     }
 
@@ -329,7 +329,7 @@ impl Watcher {
                 let now = MachineClock.read().local;
                 self.plan.took(now, before.elapsed());
                 if !core::mem::replace(&mut begun, true) {
-                    (self.tell)(WatchEvent::Watching(self.root.clone()));
+                    (self.on_event)(WatchEvent::Watching(self.root.clone()));
                     self.next_slice = now.plus(self.compare);
                     self.advance_comparison(now);
                 }
@@ -357,7 +357,7 @@ impl Watcher {
         let all = self.events.read().map_err(Ended::Failed)?;
         let all = all.map_err(|Gone| Ended::Gone)?;
         for _ in all.iter().filter(|happened| **happened == FileEvent::Lost) {
-            (self.tell)(WatchEvent::Lost);
+            (self.on_event)(WatchEvent::Lost);
         }
         for happened in &all {
             match happened {
@@ -423,7 +423,7 @@ impl Watcher {
                     self.plan.failed(now, batch.names);
                     if let Some(why) = why.filter(|why| self.waits.as_ref() != Some(why)) {
                         self.waits = Some(why.clone());
-                        (self.tell)(WatchEvent::Waits(why));
+                        (self.on_event)(WatchEvent::Waits(why));
                     }
                 }
             }
@@ -480,7 +480,7 @@ impl Watcher {
         let now = MachineClock.read().local;
         for (name, odd) in self.plan.handle_scan(now, names, seen) {
             let (path, why) = (self.root.join(name), odd.to_string());
-            (self.tell)(WatchEvent::Skipped { path, why });
+            (self.on_event)(WatchEvent::Skipped { path, why });
         }
         for name in seen.behind(names, &committed) {
             self.plan.handle(now, FileEvent::Written(name));
@@ -493,7 +493,7 @@ impl Watcher {
         if names.contains_key(FilePath::new("")) {
             let known = folder.is_some() && folder == self.full;
             if seen.is_empty() && !committed.is_empty() && !known {
-                (self.tell)(WatchEvent::Empty(self.root.clone()));
+                (self.on_event)(WatchEvent::Empty(self.root.clone()));
                 return None;
             }
             self.full = folder;

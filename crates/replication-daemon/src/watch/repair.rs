@@ -93,7 +93,7 @@ impl Watcher {
         if !names.is_empty() {
             let count = self.work(names)?;
             if count > 0 {
-                (self.tell)(WatchEvent::Repaired(count));
+                (self.on_event)(WatchEvent::Repaired(count));
             }
         }
         Ok(self.compare)

@@ -294,7 +294,7 @@ impl World {
         }
     }
 
-    fn tell(&mut self, happened: FileEvent) {
+    fn report(&mut self, happened: FileEvent) {
         self.heard.push(happened);
     }
 
@@ -402,22 +402,22 @@ impl World {
             Act::Write(name, body) => {
                 // Reported when it is complete; an earlier scan sees a part of it.
                 self.folder.insert(name.into(), content(body, false));
-                self.tell(changed(name));
+                self.report(changed(name));
             }
             Act::WriteOpen(name, body) => {
                 self.folder.insert(name.into(), content(body, false));
-                self.tell(written(name));
+                self.report(written(name));
             }
             Act::Mode(name) => {
                 if let Some(content) = self.folder.get_mut(&Name::from(name)) {
                     content.metadata.mode =
                         Mode::new(u32::from(content.metadata.mode.bits()) ^ 0o111);
-                    self.tell(FileEvent::Touched(name.into()));
+                    self.report(FileEvent::Touched(name.into()));
                 }
             }
             Act::Delete(name) => {
                 if self.folder.remove(&Name::from(name)).is_some() {
-                    self.tell(changed(name));
+                    self.report(changed(name));
                 }
             }
             Act::Move(from, to) => {
@@ -439,8 +439,8 @@ impl World {
                     self.folder.insert(new, content);
                 }
                 self.renames += 1;
-                self.tell(FileEvent::Left(from, self.renames));
-                self.tell(FileEvent::Came(to, self.renames));
+                self.report(FileEvent::Left(from, self.renames));
+                self.report(FileEvent::Came(to, self.renames));
             }
             Act::Wait(ms) => {
                 let until = self.now + ms;
@@ -456,7 +456,7 @@ impl World {
                 // This change is not reported; only the next one is.
                 self.folder.remove(&Name::from("a"));
                 self.folder.insert("b".into(), content(7, true));
-                self.tell(FileEvent::Lost);
+                self.report(FileEvent::Lost);
             }
             Act::Busy if self.left > 0 => (self.busy, self.left) = (self.busy + 1, self.left - 1),
             Act::Busy => {}
@@ -466,7 +466,7 @@ impl World {
 
     /// Begins with a full scan.
     fn begin(&mut self) {
-        self.tell(FileEvent::Lost);
+        self.report(FileEvent::Lost);
         self.act(Act::Wait(50));
     }
 
@@ -506,7 +506,7 @@ proptest! {
         world.begin();
         // One act at each step of the scans, until there are no steps left.
         world.meanwhile = acts.into_iter().map(|act| (1, act)).collect();
-        world.tell(FileEvent::Lost);
+        world.report(FileEvent::Lost);
         let committed = world.in_the_end();
         prop_assert!(world.least > 0);
         prop_assert_eq!(&committed, &world.folder);

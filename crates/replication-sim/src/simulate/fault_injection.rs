@@ -280,8 +280,8 @@ impl World {
                 break;
             }
         }
-        let tell = |at| format!("replica {at} keeps more than its quota");
-        self.stuck.extend(beyond.into_iter().map(tell));
+        let describe = |at| format!("replica {at} keeps more than its quota");
+        self.stuck.extend(beyond.into_iter().map(describe));
     }
 
     fn is_beyond_quota(&self, replica: usize) -> bool {

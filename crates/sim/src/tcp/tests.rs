@@ -29,14 +29,14 @@ struct Fixed {
 }
 
 impl Fixed {
-    fn tell(&self, told: Told) {
+    fn record(&self, told: Told) {
         self.told.lock().unwrap().push(told);
     }
 }
 
 impl Controller for Fixed {
     fn handle_ack(&mut self, ack: &Ack) {
-        self.tell(Told::Ack(*ack));
+        self.record(Told::Ack(*ack));
     }
 
     fn handle_loss(&mut self, _: Timestamp, _: u32) {
@@ -44,15 +44,15 @@ impl Controller for Fixed {
     }
 
     fn handle_mark(&mut self, _: Timestamp, _: u32) {
-        self.tell(Told::Mark);
+        self.record(Told::Mark);
     }
 
     fn handle_timeout(&mut self, _: Timestamp, _: u32) {
-        self.tell(Told::Timeout);
+        self.record(Told::Timeout);
     }
 
     fn handle_idle(&mut self, _: Timestamp) {
-        self.tell(Told::Idle);
+        self.record(Told::Idle);
     }
 
     fn window(&self) -> Window {

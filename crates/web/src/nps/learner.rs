@@ -185,11 +185,11 @@ impl Inbox {
 impl LearnerStart {
     /// Makes the model. `None` if the proxy ends meanwhile: an incomplete model is not used, because the next
     /// start would skip its part of the log.
-    pub(super) fn model(self, tell: impl Fn(&Event)) -> Option<(Model, Inbox, Option<Save>)> {
+    pub(super) fn model(self, on_event: impl Fn(&Event)) -> Option<(Model, Inbox, Option<Save>)> {
         let LearnerStart { messages, waiting, state, begin, save } = self;
         let model = match begin {
             Begin::With(model) => *model,
-            Begin::Learning(learn) => learn(&tell, &state.is_ending)?,
+            Begin::Learning(learn) => learn(&on_event, &state.is_ending)?,
         };
         state.is_reading.store(false, Ordering::Relaxed);
         Some((model, Inbox { messages, waiting }, save))

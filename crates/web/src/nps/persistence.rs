@@ -58,16 +58,16 @@ impl Persistence {
     }
 
     /// Saves the changes since the last time, unless the disk is still busy with that: then they are saved
-    /// next time. A failure is retried next time, with or without more changes, and `tell` gets it once until
+    /// next time. A failure is retried next time, with or without more changes, and `on_event` gets it once until
     /// it works.
     fn save(
         &mut self,
         changes: u64,
         what: impl FnOnce() -> Vec<u8>,
-        tell: impl Fn(&Event) + Send + 'static,
+        on_event: impl Fn(&Event) + Send + 'static,
     ) {
         if let Some(save) = self.save.take() {
-            self.disk = Disk::start(save, tell);
+            self.disk = Disk::start(save, on_event);
         }
         let Some(disk) = &self.disk else { return };
         let is_kept = changes == self.handed && !disk.state.has_failed.load(Ordering::Acquire);
@@ -80,12 +80,12 @@ impl Persistence {
         }
     }
 
-    /// Saves the changes since, waits for that, and ends. `tell` is called if that takes too long.
+    /// Saves the changes since, waits for that, and ends. `on_event` is called if that takes too long.
     fn end(
         &mut self,
         changes: u64,
         what: impl FnOnce() -> Vec<u8>,
-        tell: impl Fn(&Event) + Clone + Send + 'static,
+        on_event: impl Fn(&Event) + Clone + Send + 'static,
     ) {
         let begun = Instant::now();
         let is_through = |persistence: &Persistence| {
@@ -98,13 +98,13 @@ impl Persistence {
             true
         };
         let is_kept = is_through(self) && {
-            self.save(changes, what, tell.clone());
+            self.save(changes, what, on_event.clone());
             is_through(self)
         };
         if !is_kept {
             let why =
                 format!("the disk or pipe accepted nothing for {SHUTDOWN_TIMEOUT:?} at shutdown");
-            tell(&Event::ModelUnsaved { why });
+            on_event(&Event::ModelUnsaved { why });
         }
         self.disk = None;
     }
@@ -115,24 +115,24 @@ impl Persistence {
         is_end: bool,
         changes: u64,
         what: impl FnOnce() -> Vec<u8>,
-        tell: impl Fn(&Event) + Clone + Send + 'static,
+        on_event: impl Fn(&Event) + Clone + Send + 'static,
     ) {
         if is_end {
-            self.end(changes, what, tell);
+            self.end(changes, what, on_event);
         } else {
-            self.save(changes, what, tell);
+            self.save(changes, what, on_event);
         }
     }
 }
 
 impl Disk {
     /// None if no thread can be started.
-    fn start(save: Save, tell: impl Fn(&Event) + Send + 'static) -> Option<Self> {
+    fn start(save: Save, on_event: impl Fn(&Event) + Send + 'static) -> Option<Self> {
         // Nothing is handed over during a write.
         let (to, what) = sync_channel(1);
         let state = Arc::new(State::default());
         let of_thread = Arc::clone(&state);
-        let writes = move || write(save, &what, &of_thread, tell);
+        let writes = move || write(save, &what, &of_thread, on_event);
         thread::Builder::new().name("lull-web-disk".to_owned()).spawn(writes).ok()?;
         Some(Disk { to, state })
     }
@@ -143,7 +143,7 @@ impl Disk {
 }
 
 /// Writes until all senders are gone.
-fn write(mut save: Save, what: &Receiver<Vec<u8>>, state: &State, tell: impl Fn(&Event)) {
+fn write(mut save: Save, what: &Receiver<Vec<u8>>, state: &State, on_event: impl Fn(&Event)) {
     let mut is_told = false;
     for what in what {
         let saved = save(&what);
@@ -152,7 +152,7 @@ fn write(mut save: Save, what: &Receiver<Vec<u8>>, state: &State, tell: impl Fn(
         if let Err(error) = saved
             && !was_told
         {
-            tell(&Event::ModelUnsaved { why: error.to_string() });
+            on_event(&Event::ModelUnsaved { why: error.to_string() });
         }
         drop(what);
         state.is_busy.store(false, Ordering::Release);
@@ -204,8 +204,8 @@ mod tests {
         ] {
             disk.lock().unwrap().2 = fills;
             let tells = tells.clone();
-            let tell = move |event: &Event| tells.send(event.clone()).unwrap();
-            persistence.save(change.into(), || vec![change], tell);
+            let on_event = move |event: &Event| tells.send(event.clone()).unwrap();
+            persistence.save(change.into(), || vec![change], on_event);
             through(&persistence);
             let of_disk = disk.lock().unwrap();
             let last = of_disk.0.last().copied().unwrap_or(0);

@@ -321,7 +321,7 @@ impl Writer {
                 Err(RecvTimeoutError::Timeout) => self.flush(),
                 Err(RecvTimeoutError::Disconnected) => {
                     if let Err(error) = self.flush() {
-                        self.tell(error.to_string());
+                        self.report_loss(error.to_string());
                     }
                     return;
                 }
@@ -342,7 +342,7 @@ impl Writer {
         if self.due.take().is_some() {
             match self.lost.swap(0, Ordering::Relaxed) {
                 0 => self.has_told = false,
-                lost => self.tell(format!("the disk was too slow, and {lost} were dropped")),
+                lost => self.report_loss(format!("the disk was too slow, and {lost} were dropped")),
             }
         }
         Ok(())
@@ -364,11 +364,11 @@ impl Writer {
                 let _ = file.into_parts();
             }
         }
-        self.tell(error.to_string());
+        self.report_loss(error.to_string());
     }
 
     /// Reports once that lines are lost, until a line is written again.
-    fn tell(&mut self, why: String) {
+    fn report_loss(&mut self, why: String) {
         if !std::mem::replace(&mut self.has_told, true) {
             self.listener.report(&Event::LogLost { why });
         }

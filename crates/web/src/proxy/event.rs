@@ -379,8 +379,8 @@ pub struct Listener(Arc<dyn Fn(&Event) + Send + Sync>);
 
 impl Listener {
     /// Calls `report` for each event, from any thread.
-    pub fn new(tell: impl Fn(&Event) + Send + Sync + 'static) -> Self {
-        Listener(Arc::new(tell))
+    pub fn new(on_event: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        Listener(Arc::new(on_event))
     }
 
     /// Reports an event.

@@ -169,10 +169,10 @@ impl Account {
     fn close(mut self, failure: Option<Failure>) {
         self.failure = self.failure.or(failure);
         self.is_closed = true;
-        self.tell();
+        self.report_outcome();
     }
 
-    fn tell(&mut self) {
+    fn report_outcome(&mut self) {
         let read = self.connection.read.load(Ordering::Relaxed);
         self.connection.read_by_then.store(read, Ordering::Relaxed);
         if self.version == Version::HTTP_2 {
@@ -220,7 +220,7 @@ impl Drop for Account {
     fn drop(&mut self) {
         if !self.is_closed {
             self.failure = self.failure.or(Some(Failure::Client));
-            self.tell();
+            self.report_outcome();
         }
     }
 }

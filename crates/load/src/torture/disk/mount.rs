@@ -127,7 +127,7 @@ fn attributes(of: Attributes) -> FileAttr {
     }
 }
 
-fn tell(of: Result<Attributes, Errno>, reply: ReplyAttr) {
+fn reply_attributes(of: Result<Attributes, Errno>, reply: ReplyAttr) {
     match of {
         Ok(of) => reply.attr(&NEVER, &attributes(of)),
         Err(error) => reply.error(refusal(error)),
@@ -166,7 +166,7 @@ impl Filesystem for DiskFileSystem {
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let of = self.disk().attributes(ino.0);
-        tell(of, reply);
+        reply_attributes(of, reply);
     }
 
     fn setattr(
@@ -194,7 +194,7 @@ impl Filesystem for DiskFileSystem {
             }
             disk.attributes(ino.0)
         });
-        tell(set, reply);
+        reply_attributes(set, reply);
     }
 
     fn mknod(

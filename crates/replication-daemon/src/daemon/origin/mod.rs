@@ -228,7 +228,7 @@ pub(super) struct Shared {
     /// The log that several origins share.
     log: Option<Arc<SharedLog>>,
     background: Options,
-    tell: EventSink,
+    on_event: EventSink,
     /// The machine has work left.
     work: Notify,
     /// Changes when a replica or the state has advanced.
@@ -279,13 +279,13 @@ impl Shared {
             self.stop.send_replace(true);
         }
         if happened.full {
-            (self.tell)(OriginEvent::DiskFull);
+            (self.on_event)(OriginEvent::DiskFull);
         }
         for (replica, why) in happened.turned {
-            (self.tell)(OriginEvent::Turned { name: self.name(replica), why });
+            (self.on_event)(OriginEvent::Turned { name: self.name(replica), why });
         }
         if !happened.lost.is_empty() {
-            (self.tell)(OriginEvent::Lost { paths: happened.lost.concat() });
+            (self.on_event)(OriginEvent::Lost { paths: happened.lost.concat() });
         }
         Some(value)
     }
@@ -387,7 +387,7 @@ impl ::core::fmt::Debug for OriginDaemon {
 }
 
 impl OriginDaemon {
-    /// Starts the origin of a folder, inside a multi-threaded Tokio runtime. `tell` is called with events,
+    /// Starts the origin of a folder, inside a multi-threaded Tokio runtime. `on_event` is called with events,
     /// and should return quickly.
     ///
     /// # Errors
@@ -395,11 +395,11 @@ impl OriginDaemon {
     pub async fn start(
         options: OriginOptions,
         clock: Arc<dyn Clock>,
-        tell: impl Fn(OriginEvent) + Send + Sync + 'static,
+        on_event: impl Fn(OriginEvent) + Send + Sync + 'static,
     ) -> Result<Self, DaemonError> {
         let OriginOptions { folder, listen, config, policy, background, store, copies, .. } =
             options;
-        let (now, tell): (_, EventSink) = (clock.read(), Arc::new(tell));
+        let (now, on_event): (_, EventSink) = (clock.read(), Arc::new(on_event));
         let failed = |source| DaemonError::Listen { address: listen.clone(), source };
         let listener = TcpListener::bind(&listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -407,11 +407,11 @@ impl OriginDaemon {
             address: options.log,
             advertised: options.advertised.unwrap_or_else(|| address.to_string()),
         };
-        let telling = Arc::clone(&tell);
-        let telling = Arc::new(move |event| telling(OriginEvent::Log(event)));
+        let forward_event = Arc::clone(&on_event);
+        let forward_event = Arc::new(move |event| forward_event(OriginEvent::Log(event)));
         let reading = Arc::clone(&clock);
         let interval_clock = LogClock(Arc::new(move || reading.read().local));
-        let log = SharedLog::connect(&folder, &log, interval_clock, telling)?;
+        let log = SharedLog::connect(&folder, &log, interval_clock, forward_event)?;
         let settings = Settings { inline: config.inline, ..Settings::default() };
         let folder = Folder {
             path: folder,
@@ -439,7 +439,7 @@ impl OriginDaemon {
             bodies,
             log,
             background,
-            tell,
+            on_event,
             work: Notify::new(),
             progress: watch::Sender::new(0),
             stop: watch::Sender::new(false),
@@ -447,10 +447,10 @@ impl OriginDaemon {
         let done = |shared: &Shared, done| shared.with(|core, now| core.done(now, done));
         let worker = worker_of(&shared, opened.store, done)?;
         shared.with(|core, _| core.worker = Some(worker));
-        let telling = Arc::downgrade(&shared);
+        let forward_event = Arc::downgrade(&shared);
         shared.bodies.follow(move |change| {
-            if let Some(shared) = telling.upgrade() {
-                (shared.tell)(match change {
+            if let Some(shared) = forward_event.upgrade() {
+                (shared.on_event)(match change {
                     Change::Away(why) => OriginEvent::StoreAway(why),
                     Change::Back => OriginEvent::StoreBack,
                 });

@@ -46,7 +46,7 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
                     let now = shared.clock.read().local;
                     let (slot, notice, crowd) = unidentified.admit(from.ip(), now);
                     if let Some(SlotsExhausted { from, closed }) = crowd {
-                        (shared.tell)(OriginEvent::Crowded { from, closed });
+                        (shared.on_event)(OriginEvent::Crowded { from, closed });
                     }
                     let shared = Arc::clone(&shared);
                     tasks.spawn(async move {
@@ -57,7 +57,7 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
                         };
                         if let Err(why) = served {
                             let why = error_chain(&why);
-                            (shared.tell)(OriginEvent::Rejected { from, why });
+                            (shared.on_event)(OriginEvent::Rejected { from, why });
                         }
                     });
                 }
@@ -86,7 +86,7 @@ async fn serve(
     };
     if let Err(why) = renewed {
         // The current one is valid for months.
-        (shared.tell)(OriginEvent::Identity { why: error_chain(&why) });
+        (shared.on_event)(OriginEvent::Identity { why: error_chain(&why) });
     }
     let mut stream = soon(async { Ok(TlsAcceptor::from(config).accept(tcp).await?) }).await?;
     let shown = stream.get_ref().1.peer_certificates().map(<[_]>::to_vec);
@@ -210,7 +210,7 @@ async fn control(
     }
     // Its hello contains its position.
     shared.progress.send_modify(|count| *count += 1);
-    (shared.tell)(OriginEvent::Connected { name: shared.name(replica), from });
+    (shared.on_event)(OriginEvent::Connected { name: shared.name(replica), from });
     let ended = tokio::select! {
         ended = receive_frames(shared, &link, &mut incoming) => ended,
         ended = send_frames(shared, &link, Outgoing::new(write)) => ended,
@@ -219,7 +219,7 @@ async fn control(
     };
     drop(end);
     let why = ended.err().map_or_else(|| "it was refused".to_owned(), |why| error_chain(&why));
-    (shared.tell)(OriginEvent::Disconnected { name: shared.name(replica), why });
+    (shared.on_event)(OriginEvent::Disconnected { name: shared.name(replica), why });
     Ok(())
 }
 
@@ -366,13 +366,13 @@ async fn enrol(
         Ok(enrolled) => {
             if let Some(replica) = joined {
                 shared.with(|core, now| core.joined(now, replica));
-                (shared.tell)(OriginEvent::Joined { name: shared.name(replica) });
+                (shared.on_event)(OriginEvent::Joined { name: shared.name(replica) });
             }
             FromAuthority::Enrolled(enrolled)
         }
         Err(error) => {
             if let EnrolError::Origin(why) = &error {
-                (shared.tell)(OriginEvent::Identity { why: error_chain(why) });
+                (shared.on_event)(OriginEvent::Identity { why: error_chain(why) });
             }
             FromAuthority::Refused(error.to_peer())
         }

@@ -113,7 +113,7 @@ struct Shared {
     body_reader: BodyReader,
     outlines: Outlines,
     bodies: Bodies,
-    tell: EventSink,
+    on_event: EventSink,
     /// Bytes of bodies received, on demand and speculative.
     received: [AtomicU64; 2],
     /// Bytes of bodies that have arrived in part.
@@ -286,7 +286,7 @@ impl Shared {
             self.stop.send_replace(true);
         }
         for event in told {
-            (self.tell)(event);
+            (self.on_event)(event);
         }
         Some(value)
     }
@@ -355,7 +355,7 @@ impl core::fmt::Debug for ReplicaDaemon {
 
 impl ReplicaDaemon {
     /// Starts the replica of a folder, inside a multi-threaded Tokio runtime. It answers reads from now on,
-    /// connected or not, as long as its guarantees allow it. `tell` is called with events, and should return
+    /// connected or not, as long as its guarantees allow it. `on_event` is called with events, and should return
     /// quickly.
     ///
     /// # Errors
@@ -363,7 +363,7 @@ impl ReplicaDaemon {
     pub fn start(
         options: ReplicaOptions,
         clock: Arc<dyn Clock>,
-        tell: impl Fn(ReplicaEvent) + Send + Sync + 'static,
+        on_event: impl Fn(ReplicaEvent) + Send + Sync + 'static,
     ) -> Result<Self, DaemonError> {
         let ReplicaOptions { folder, config, origin, only } = options;
         let now = clock.read();
@@ -402,7 +402,7 @@ impl ReplicaDaemon {
             body_reader,
             outlines: Outlines::new(),
             bodies,
-            tell: Box::new(tell),
+            on_event: Box::new(on_event),
             received: Default::default(),
             arriving: AtomicU64::default(),
             said: AtomicU64::default(),

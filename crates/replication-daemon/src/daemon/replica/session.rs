@@ -58,7 +58,7 @@ pub(super) async fn keep_connected(shared: &Arc<Shared>) {
         }
         let again = spread(pause, shared);
         if let Err(why) = ended {
-            (shared.tell)(ReplicaEvent::Disconnected { why: error_chain(&why), again });
+            (shared.on_event)(ReplicaEvent::Disconnected { why: error_chain(&why), again });
         }
         tokio::select! {
             () = tokio::time::sleep(again) => {}
@@ -119,7 +119,7 @@ async fn connect<F: Fn() + Unpin>(
         let all: Vec<_> = all_addresses(identity.address()).map(str::to_owned).collect();
         (all, identity.connect(certificate_time(&shared.clock))?)
     };
-    let tell = move |_: &TcpStream, way| {
+    let on_event = move |_: &TcpStream, way| {
         if way == Way::In {
             heard();
         }
@@ -129,7 +129,7 @@ async fn connect<F: Fn() + Unpin>(
         // The same origin as the control channel.
         _ => lock(&shared.connected_to).clone().unwrap_or_default(),
     };
-    let stream = dial_through(&address, how, channel, |tcp| Observed::new(tcp, tell)).await;
+    let stream = dial_through(&address, how, channel, |tcp| Observed::new(tcp, on_event)).await;
     let next = match &stream {
         Ok(_) => Some(address),
         // The next attempt begins with the address behind this one.
@@ -176,7 +176,7 @@ async fn renew_if_old(shared: &Arc<Shared>) {
     if is_old(shared)
         && let Err(why) = get_certificate(shared).await
     {
-        (shared.tell)(ReplicaEvent::NotRenewed(why.to_string()));
+        (shared.on_event)(ReplicaEvent::NotRenewed(why.to_string()));
     }
 }
 
@@ -199,7 +199,7 @@ async fn renew_when_asked(shared: &Arc<Shared>) -> Result<(), LinkError> {
         tokio::time::sleep(spread(pause, shared)).await;
         match get_certificate(shared).await {
             Ok(()) => return Err(LinkError::GivenUp),
-            Err(why) => (shared.tell)(ReplicaEvent::NotRenewed(why.to_string())),
+            Err(why) => (shared.on_event)(ReplicaEvent::NotRenewed(why.to_string())),
         }
         pause = (2 * pause).min(MAX_RENEWAL);
     }

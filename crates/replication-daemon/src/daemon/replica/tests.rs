@@ -93,12 +93,12 @@ async fn slow_message_does_not_count_as_silence() {
     options.config.silence = Duration::from_secs(3);
     let lost = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&lost);
-    let tell = move |event| {
+    let on_event = move |event| {
         if let ReplicaEvent::Disconnected { .. } = event {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let daemon = ReplicaDaemon::start(options, Arc::clone(&clock), tell).unwrap();
+    let daemon = ReplicaDaemon::start(options, Arc::clone(&clock), on_event).unwrap();
     let replica = daemon.handle();
     let until = |is_so: fn(&ReplicaStatus) -> bool| {
         let replica = replica.clone();

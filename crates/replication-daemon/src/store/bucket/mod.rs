@@ -253,9 +253,9 @@ impl Bucket {
         self.shared.outage.why()
     }
 
-    /// Calls `tell` when the bucket is away, and when it is back.
-    pub(in crate::store) fn follow(&self, tell: impl Fn(Change) + Send + Sync + 'static) {
-        self.shared.outage.follow(Box::new(tell));
+    /// Calls `on_change` when the bucket is away, and when it is back.
+    pub(in crate::store) fn follow(&self, on_change: impl Fn(Change) + Send + Sync + 'static) {
+        self.shared.outage.follow(Box::new(on_change));
     }
 
     /// The address, without its options.

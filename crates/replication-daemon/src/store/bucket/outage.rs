@@ -42,13 +42,13 @@ struct State {
     probed: Option<Instant>,
 }
 
-type Tell = Box<dyn Fn(Change) + Send + Sync>;
+type OnChange = Box<dyn Fn(Change) + Send + Sync>;
 
 /// The state of a bucket.
 pub(super) struct Outage {
     patience: Patience,
     state: Mutex<State>,
-    tell: Mutex<Option<Tell>>,
+    on_change: Mutex<Option<OnChange>>,
 }
 
 impl core::fmt::Debug for Outage {
@@ -59,24 +59,24 @@ impl core::fmt::Debug for Outage {
 
 impl Outage {
     pub(super) fn new(patience: Patience) -> Self {
-        Outage { patience, state: Mutex::default(), tell: Mutex::default() }
+        Outage { patience, state: Mutex::default(), on_change: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `tell` for each change from now on, and at once if the bucket is away.
-    pub(super) fn follow(&self, tell: Tell) {
+    /// Calls `on_change` for each change from now on, and at once if the bucket is away.
+    pub(super) fn follow(&self, on_change: OnChange) {
         if let Some(why) = self.why() {
-            tell(Change::Away(why));
+            on_change(Change::Away(why));
         }
-        *self.tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(tell);
+        *self.on_change.lock().unwrap_or_else(PoisonError::into_inner) = Some(on_change);
     }
 
-    fn tell(&self, change: Change) {
-        if let Some(tell) = &*self.tell.lock().unwrap_or_else(PoisonError::into_inner) {
-            tell(change);
+    fn report_change(&self, change: Change) {
+        if let Some(on_change) = &*self.on_change.lock().unwrap_or_else(PoisonError::into_inner) {
+            on_change(change);
         }
     }
 
@@ -116,7 +116,7 @@ impl Outage {
         state.probed.get_or_insert(now);
         drop(state);
         if !was_away {
-            self.tell(Change::Away(why.to_owned()));
+            self.report_change(Change::Away(why.to_owned()));
         }
         true
     }
@@ -131,7 +131,7 @@ impl Outage {
     pub(super) fn succeed(&self) {
         let before = core::mem::take(&mut *self.state());
         if before.away.is_some() {
-            self.tell(Change::Back);
+            self.report_change(Change::Back);
         }
     }
 }

@@ -98,7 +98,7 @@ fn recover(opened: Opened<OriginState>) -> (Origin<Body>, Store<OriginState>) {
     (Origin::recover(at(100), config(), policy, image, bodies), store)
 }
 
-fn tell(origin: &mut Origin<Body>, done: Done) {
+fn apply_done(origin: &mut Origin<Body>, done: Done) {
     match done {
         Done::Step(outcome) => origin.handle_appended(at(100), outcome),
         Done::Stored(digest, outcome) => origin.handle_stored(at(100), &digest, outcome),
@@ -115,7 +115,7 @@ fn pump(origin: &mut Origin<Body>, store: &mut Store<OriginState>) -> Result<(),
             return Ok(());
         }
         for done in store.run(jobs)? {
-            tell(origin, done);
+            apply_done(origin, done);
         }
     }
 }
@@ -445,11 +445,11 @@ fn worker_reports_each_job_and_ends_after_the_last() {
     let Opened { store, .. } = disks.open::<OriginState>().expect("it was made");
     let body_reader = store.body_reader();
     let (told, done) = mpsc::channel();
-    let tell = move |one: Result<Done, StoreError>| {
+    let on_done = move |one: Result<Done, StoreError>| {
         // After a failure of the test there is no receiver.
         let _ = told.send(one.expect("the disk is fine"));
     };
-    let worker = Worker::spawn(store, tell).expect("threads");
+    let worker = Worker::spawn(store, on_done).expect("threads");
     let sizes = [10, 64, 65, 5_000, 200_000];
     let bodies: Vec<_> = (0..50).map(|at| payload(vec![at as u8; sizes[at % 5]])).collect();
     for body in &bodies {
@@ -480,12 +480,12 @@ fn abandoned_worker_starts_no_job_and_reports_nothing() {
     let (told, done) = mpsc::channel();
     let (go, wait) = mpsc::channel::<()>();
     let wait = Mutex::new(wait);
-    let tell = move |one: Result<Done, StoreError>| {
+    let on_done = move |one: Result<Done, StoreError>| {
         let _ = told.send(one.expect("the disk is fine"));
         // The receiver is busy, and meanwhile more is requested.
         let _ = wait.lock().expect("no panic").recv();
     };
-    let worker = Worker::spawn(store, tell).expect("threads");
+    let worker = Worker::spawn(store, on_done).expect("threads");
     let small: Vec<_> = (0..20).map(|at| payload(vec![at; 10])).collect();
     let large: Vec<_> = (0..20).map(|at| payload(vec![at; 5_000])).collect();
     // Each thread reports one job: the journal, and the four that write large bodies.

@@ -55,7 +55,7 @@ impl Bench {
             stop: Arc::default(),
             full: None,
             waits: None,
-            tell: Box::new(|_| {}),
+            on_event: Box::new(|_| {}),
         };
         let mut bench = Bench { folder, daemon, watcher, _wake: wake };
         for (name, bytes) in files {

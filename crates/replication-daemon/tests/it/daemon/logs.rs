@@ -57,8 +57,8 @@ impl Nodes {
 
     pub(super) async fn start(&self, options: OriginOptions) -> Result<OriginDaemon, DaemonError> {
         let told = Arc::clone(&self.told);
-        let tell = move |event| tell(&told, &event);
-        OriginDaemon::start(options, Arc::clone(&self.clock), tell).await
+        let on_event = move |event| record_event(&told, &event);
+        OriginDaemon::start(options, Arc::clone(&self.clock), on_event).await
     }
 
     pub(super) async fn run(&self, at: usize) -> OriginDaemon {
@@ -76,7 +76,7 @@ impl Nodes {
     ) -> impl Future<Output = Result<OriginDaemon, DaemonError>> + Send + use<> {
         let (options, clock) = (self.options(at), Arc::clone(&self.clock));
         let told = Arc::clone(&self.told);
-        OriginDaemon::start(options, clock, move |event| tell(&told, &event))
+        OriginDaemon::start(options, clock, move |event| record_event(&told, &event))
     }
 
     /// A replica that knows all origins.
@@ -103,7 +103,7 @@ impl Nodes {
 }
 
 /// Remembers that an origin stands by.
-fn tell(told: &Mutex<Vec<String>>, event: &OriginEvent) {
+fn record_event(told: &Mutex<Vec<String>>, event: &OriginEvent) {
     if let OriginEvent::Log(LogEvent::Standby(_)) = event {
         told.lock().expect("no panic").push("standby".to_owned());
     }

@@ -110,11 +110,11 @@ impl MountedSite {
         std::fs::create_dir(&folder).expect("a folder");
         let gone = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&gone);
-        let tell = move |ended| {
+        let on_end = move |ended| {
             assert!(matches!(ended, Ended::Unmounted), "{ended:?}");
             counted.fetch_add(1, Ordering::SeqCst);
         };
-        let mounted = Mounted::open(&folder, site.replica(0).clone(), patience, tell);
+        let mounted = Mounted::open(&folder, site.replica(0).clone(), patience, on_end);
         let mounted = mounted.expect("it is mounted");
         MountedSite { reader: Reader::new(&folder), mounted, folder, gone, site }
     }

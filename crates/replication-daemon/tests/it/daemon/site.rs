@@ -306,13 +306,13 @@ async fn origin(
     let started = Instant::now();
     loop {
         let told = Arc::clone(told);
-        let tell = move |event| told.lock().expect("no panic").push(event);
+        let on_event = move |event| told.lock().expect("no panic").push(event);
         let mut options = OriginOptions::new(folder.join("origin"), listen);
         options.config.log = log.unwrap_or(options.config.log);
         if let Some((remote, copies)) = store.clone() {
             (options.store, options.copies) = (Some(remote), copies);
         }
-        match OriginDaemon::start(options, Arc::clone(clock), tell).await {
+        match OriginDaemon::start(options, Arc::clone(clock), on_event).await {
             Ok(daemon) => return daemon,
             // Connections of the previous one may hold the port for a moment.
             Err(DaemonError::Listen { .. }) if started.elapsed() < LIMIT => {
@@ -330,7 +330,7 @@ fn replica(
     told: &Told<ReplicaEvent>,
 ) -> ReplicaDaemon {
     let told = Arc::clone(told);
-    let tell = move |event| told.lock().expect("no panic").push(event);
+    let on_event = move |event| told.lock().expect("no panic").push(event);
     let options = ReplicaOptions { config, ..ReplicaOptions::new(folder) };
-    ReplicaDaemon::start(options, Arc::clone(clock), tell).expect("it starts")
+    ReplicaDaemon::start(options, Arc::clone(clock), on_event).expect("it starts")
 }

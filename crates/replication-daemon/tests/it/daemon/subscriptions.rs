@@ -27,9 +27,9 @@ fn replica_receives_only_the_files_that_it_subscribes_to() {
         let start = |patterns: &[&str]| {
             let options = ReplicaOptions { only: only(patterns), ..ReplicaOptions::new(&folder) };
             let told = Arc::clone(&told);
-            let tell =
+            let on_event =
                 move |event: ReplicaEvent| told.lock().expect("no panic").push(event.to_string());
-            ReplicaDaemon::start(options, site.clock(), tell).expect("it starts")
+            ReplicaDaemon::start(options, site.clock(), on_event).expect("it starts")
         };
         let files = [("docs/a", Some(&small[..])), ("large/b", Some(&large[..]))];
         let at = site.origin().write(site.transaction(&files)).await.expect("written");

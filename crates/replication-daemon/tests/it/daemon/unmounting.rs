@@ -116,8 +116,8 @@ fn panicking_mount_thread_is_reported_as_such() {
         let folder = site.folder().join("mount");
         std::fs::create_dir(&folder).expect("a folder");
         let (sender, ended) = channel();
-        let tell = move |ended| sender.send(ended).expect("it is waited for");
-        let mounted = Mounted::open(&folder, site.replica(0).clone(), None, tell);
+        let on_end = move |ended| sender.send(ended).expect("it is waited for");
+        let mounted = Mounted::open(&folder, site.replica(0).clone(), None, on_end);
         let mounted = mounted.expect("it is mounted");
         let mut reader = Reader::new(&folder);
         clock.0.store(true, Ordering::SeqCst);

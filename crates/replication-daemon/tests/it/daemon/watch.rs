@@ -64,13 +64,13 @@ impl Watching {
     fn start(&mut self) {
         let told = Arc::clone(&self.told);
         let tells = Arc::clone(&self.tells);
-        let tell = move |event| {
+        let on_event = move |event| {
             tells.fetch_add(1, Ordering::Relaxed);
             told.lock().expect("no panic").push(event);
         };
         let own = self.site.folder().join("origin");
         let watched =
-            Watched::open(&self.folder, &own, self.site.origin().clone(), self.options, tell);
+            Watched::open(&self.folder, &own, self.site.origin().clone(), self.options, on_event);
         self.watched = Some(watched.expect("it is watched"));
     }
 

@@ -103,8 +103,8 @@ impl Clients {
 
     /// Waits that have not ended, in words.
     pub(in super::super) fn unarrived(&self) -> impl Iterator<Item = String> {
-        let tell = |wait: &Wait| format!("{} never came to replica {}", wait.at, wait.replica);
-        self.waits.0.iter().map(tell)
+        let describe = |wait: &Wait| format!("{} never came to replica {}", wait.at, wait.replica);
+        self.waits.0.iter().map(describe)
     }
 
     /// Drops all waits.

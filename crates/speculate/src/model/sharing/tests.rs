@@ -34,7 +34,7 @@ fn take(model: &mut Model, second: u64) -> Vec<(u64, Delta)> {
     core::iter::from_fn(|| model.take_delta(at(second))).collect()
 }
 
-fn tell(from: &mut Model, to: &mut Model, second: u64) {
+fn share_counts(from: &mut Model, to: &mut Model, second: u64) {
     let sender = from.own.unwrap();
     for (number, delta) in take(from, second) {
         let delta = Delta::decode(&delta.encode()).unwrap();
@@ -62,7 +62,7 @@ fn page_learned_at_one_server_is_predicted_at_another() {
     }
     assert!(one.has_delta());
     assert_eq!(answer(&other, "/a"), []);
-    tell(&mut one, &mut other, 1_020);
+    share_counts(&mut one, &mut other, 1_020);
     assert!(!one.has_delta());
     let predicted = answer(&other, "/a");
     assert!(predicted[0].0 == "/b" && predicted[0].1 > 0.9, "{predicted:?}");
@@ -82,8 +82,8 @@ fn two_servers_learn_what_one_server_would() {
             get(&mut alone, second + step as u64, &name, page);
         }
         if client % 8 == 7 {
-            tell(&mut one, &mut other, second + 10);
-            tell(&mut other, &mut one, second + 10);
+            share_counts(&mut one, &mut other, second + 10);
+            share_counts(&mut other, &mut one, second + 10);
         }
     }
     let expected = answer(&alone, "/a");
@@ -109,8 +109,8 @@ fn client_of_two_servers_counts_once() {
         // An address is one client, with any user agent.
         get(&mut one, second, "192.0.2.7", "/reset-password/1f3c");
         get(&mut other, second, "192.0.2.7", "/reset-password/1f3c");
-        tell(&mut one, &mut other, second + 50);
-        tell(&mut other, &mut one, second + 50);
+        share_counts(&mut one, &mut other, second + 50);
+        share_counts(&mut other, &mut one, second + 50);
     }
     assert_eq!(clients(&one, "/reset-password/1f3c"), 1);
     assert_eq!(clients(&other, "/reset-password/1f3c"), 1);
@@ -118,7 +118,7 @@ fn client_of_two_servers_counts_once() {
     (1..=3).for_each(|client| get(&mut one, 9_000, &format!("198.51.100.{client}"), "/both"));
     (4..=6).for_each(|client| get(&mut other, 9_000, &format!("198.51.100.{client}"), "/both"));
     let (before, more) = (clients(&one, "/both"), clients(&other, "/both"));
-    tell(&mut other, &mut one, 9_050);
+    share_counts(&mut other, &mut one, 9_050);
     assert!(before < 5 && clients(&one, "/both") > before.max(more));
 }
 
@@ -132,7 +132,7 @@ fn page_that_is_private_at_one_server_is_private_at_all() {
     assert!(clients(&other, "/account") >= 5);
     // The first request for it here.
     let _ = one.learn(&Entry { private: true, ..Entry::page(at(1_020), "192.0.2.7", "/account") });
-    tell(&mut one, &mut other, 1_030);
+    share_counts(&mut one, &mut other, 1_030);
     assert_eq!(clients(&other, "/account"), 0);
     // The other server's earlier delta is late.
     for (number, delta) in old {
@@ -169,7 +169,7 @@ fn pending_counts_are_bounded_and_bars_are_kept() {
     for client in 0..20 {
         get(&mut one, 1_000, &format!("192.0.2.{client}"), "/account");
     }
-    tell(&mut one, &mut other, 1_010);
+    share_counts(&mut one, &mut other, 1_010);
     assert!(clients(&other, "/account") >= 5);
     let empty = one.resident().0;
     // The others are away, and one client has very many paths.
