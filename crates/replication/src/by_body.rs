@@ -29,7 +29,7 @@ impl ByBody {
     }
 
     /// The objects that may have a body, in the order of their paths.
-    pub(crate) fn of(&self, digest: &Digest) -> impl Iterator<Item = &Path> {
+    pub(crate) fn paths_of(&self, digest: &Digest) -> impl Iterator<Item = &Path> {
         let key = key(digest);
         let from_here = self.0.range((key, None)..);
         from_here.take_while(move |(other, _)| *other == key).filter_map(|(_, path)| path.as_ref())

@@ -60,7 +60,7 @@ impl Lanes {
     }
 
     /// The lane of a body of that size.
-    pub fn of(self, size: Bytes) -> Lane {
+    pub fn lane_for(self, size: Bytes) -> Lane {
         let mut most = self.piece.0;
         for lane in &Lane::ALL[..Lane::COUNT - 1] {
             if size.0 <= most {
@@ -74,7 +74,7 @@ impl Lanes {
     /// The lane of the body after a header, or of the header alone if there is no body.
     pub fn of_body(self, header: &BodyHeader) -> Lane {
         let version = header.version.filter(|_| !header.lost);
-        self.of(version.map_or(Bytes(0), |version| version.content.size))
+        self.lane_for(version.map_or(Bytes(0), |version| version.content.size))
     }
 }
 
@@ -97,9 +97,9 @@ mod tests {
             (MAX_BODY_BYTES.0, 3),
             (u64::MAX, 3),
         ] {
-            assert_eq!(lanes.of(Bytes(size)).number(), expected, "{size}");
+            assert_eq!(lanes.lane_for(Bytes(size)).number(), expected, "{size}");
         }
-        assert_eq!(Lanes::of_pieces(Bytes(10)).of(Bytes(641)).number(), 2);
-        assert_eq!(Lanes::of_pieces(Bytes(u64::MAX)).of(Bytes(u64::MAX)).number(), 0);
+        assert_eq!(Lanes::of_pieces(Bytes(10)).lane_for(Bytes(641)).number(), 2);
+        assert_eq!(Lanes::of_pieces(Bytes(u64::MAX)).lane_for(Bytes(u64::MAX)).number(), 0);
     }
 }

@@ -82,19 +82,19 @@ pub struct Drift(pub u32);
 
 impl Drift {
     /// The largest error of a measured interval of length `interval`, rounded up.
-    pub fn of(self, interval: Duration) -> Duration {
+    pub fn max_error(self, interval: Duration) -> Duration {
         let nanos = (interval.as_nanos() * u128::from(self.0)).div_ceil(1_000_000);
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
     /// How long to wait by a clock that may be slow, so that `interval` has not passed.
     pub fn shorten(self, interval: Duration) -> Duration {
-        interval.saturating_sub(self.of(interval))
+        interval.saturating_sub(self.max_error(interval))
     }
 
     /// The longest time that may have passed when a clock that may be slow shows `interval`.
     pub fn lengthen(self, interval: Duration) -> Duration {
-        interval.saturating_add(self.of(interval))
+        interval.saturating_add(self.max_error(interval))
     }
 
     /// The rate of one clock against another, if each may have this error.
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn drift_rounds_to_the_safe_side() {
         let drift = Drift(1_000);
-        assert_eq!(drift.of(Duration::from_nanos(1)), Duration::from_nanos(1));
+        assert_eq!(drift.max_error(Duration::from_nanos(1)), Duration::from_nanos(1));
         assert_eq!(drift.shorten(Duration::from_secs(1)), Duration::from_millis(999));
         assert_eq!(drift.lengthen(Duration::from_secs(1)), Duration::from_millis(1_001));
     }

@@ -372,7 +372,7 @@ pub(super) struct ViewFile {
 
 impl ViewFile {
     /// The whole plan, given the plan that the cells belong to.
-    pub(super) fn of(self, other: PlanFile) -> PlanFile {
+    pub(super) fn with_cells_of(self, other: PlanFile) -> PlanFile {
         let ViewFile { id, title, about, paper, why, cells_of: _, metrics, checks, plots } = self;
         let metrics = if metrics.is_empty() { other.metrics } else { metrics };
         PlanFile { id, title, about, paper, why, metrics, checks, plots, ..other }

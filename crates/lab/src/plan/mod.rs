@@ -153,7 +153,7 @@ impl Plan {
         let (other_name, other) =
             found.ok_or_else(|| wrong(&format!("there is no plan '{id}' beside it")))?;
         let cells: PlanFile = spelled(&other_name, &other)?;
-        let plan = Self::of(name, text, view.of(cells), id, quick)?;
+        let plan = Self::of(name, text, view.with_cells_of(cells), id, quick)?;
         Ok(Plan { hash: hash(format!("{quick}\n{other}").as_bytes()), ..plan })
     }
 

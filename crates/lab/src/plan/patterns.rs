@@ -21,7 +21,7 @@ pub(super) fn check(plan: &Plan) -> Result<(), PlanError> {
         for (at, entry) in entries.iter().enumerate() {
             let at = at.to_string();
             let pattern = entry.iter().filter(|(axis, _)| *axis != "value");
-            of(plan, &[path, &[name, &at]].concat(), pattern)?;
+            check_pattern(plan, &[path, &[name, &at]].concat(), pattern)?;
         }
     }
     let own = match plan.quick {
@@ -30,17 +30,17 @@ pub(super) fn check(plan: &Plan) -> Result<(), PlanError> {
     };
     for (path, list) in [(&["exclude"][..], own), (&["quick", "exclude"], &file.quick.exclude)] {
         for (at, pattern) in list.iter().enumerate() {
-            of(plan, &[path, &[&at.to_string()]].concat(), pattern)?;
+            check_pattern(plan, &[path, &[&at.to_string()]].concat(), pattern)?;
         }
     }
     for (name, pattern) in &plan.references {
-        of(plan, &["references", name], pattern)?;
+        check_pattern(plan, &["references", name], pattern)?;
     }
     Ok(())
 }
 
 /// Whether each axis in a pattern at `place` exists, and has the values in it.
-fn of<'a>(
+fn check_pattern<'a>(
     plan: &Plan,
     place: &[&str],
     pattern: impl IntoIterator<Item = (&'a String, &'a Value)>,

@@ -85,7 +85,7 @@ impl Outlines {
     ///
     /// # Errors
     /// If the disk fails, or the machine lacks a resource for longer than `patience`.
-    pub(super) async fn of(
+    pub(super) async fn get_or_read(
         &self,
         body_reader: &BodyReader,
         content: &Content,
@@ -110,7 +110,7 @@ impl Outlines {
                     tokio::spawn(async move {
                         // Never closed.
                         let place =
-                            shared.places[Lanes::default().of(size).index()].acquire().await;
+                            shared.places[Lanes::default().lane_for(size).index()].acquire().await;
                         if shared.is_given_up(&digest, &sender) {
                             return;
                         }
@@ -148,7 +148,7 @@ impl Outlines {
                 self.0.0.places[self.1].add_permits(AT_ONCE);
             }
         }
-        let lane = Lanes::default().of(size).index();
+        let lane = Lanes::default().lane_for(size).index();
         let places = self.0.places[lane].acquire_many(AT_ONCE as u32).await;
         places.expect("it is never closed").forget();
         Busy(self.clone(), lane)
@@ -231,7 +231,7 @@ mod tests {
         store.run(vec![Job::Store(body)]).unwrap();
         let (body_reader, outlines) = (store.body_reader(), Outlines::new());
         let content = Content { digest, size, metadata: Metadata::default() };
-        let ask = || outlines.of(&body_reader, &content, None);
+        let ask = || outlines.get_or_read(&body_reader, &content, None);
         let (one, other) = tokio::join!(ask(), ask());
         let (one, other) = (one.unwrap().unwrap(), other.unwrap().unwrap());
         assert!(Arc::ptr_eq(&one, &other) && outlines.0.kept().coming.is_empty());
@@ -239,7 +239,7 @@ mod tests {
         std::fs::remove_dir_all(folder.path().join("bodies")).unwrap();
         assert!(Arc::ptr_eq(&one, &ask().await.unwrap().unwrap()));
         let other = Content { digest: Digest::of(b"another"), size: Bytes(100_000), ..content };
-        assert_eq!(outlines.of(&body_reader, &other, None).await.unwrap(), None);
+        assert_eq!(outlines.get_or_read(&body_reader, &other, None).await.unwrap(), None);
         assert!(outlines.0.kept().coming.is_empty(), "and what is not there is not remembered");
     }
 }

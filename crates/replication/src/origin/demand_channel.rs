@@ -15,7 +15,7 @@ impl<P: Clone> Origin<P> {
         // Its size is read again when it is handed out.
         let size =
             self.state.image.objects.get(&path).map_or(Bytes(0), |version| version.content.size);
-        let lane = self.config.lanes.of(size);
+        let lane = self.config.lanes.lane_for(size);
         let link = self.peers.get_mut(&replica).and_then(|peer| peer.link.as_mut());
         link.is_none_or(|link| {
             link.demands.ask(path, lane);

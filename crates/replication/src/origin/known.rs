@@ -88,7 +88,7 @@ impl<P: Clone> Origin<P> {
     pub fn skew(&self, now: Reading, replica: ReplicaId) -> Option<(i64, i64)> {
         let (at, report) = self.report(replica)?;
         let (least, most) = report.skew?;
-        let apart = self.config.drift.of_two().of(now.local.since(at));
+        let apart = self.config.drift.of_two().max_error(now.local.since(at));
         let apart = i64::try_from(apart.as_nanos()).unwrap_or(i64::MAX);
         Some((least.saturating_sub(apart), most.saturating_add(apart)))
     }

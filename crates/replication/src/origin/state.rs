@@ -80,7 +80,7 @@ impl State {
             let version = self.image.objects.get(*path);
             version.is_some_and(|version| version.content.digest == *digest)
         };
-        self.by_body.of(digest).filter(has)
+        self.by_body.paths_of(digest).filter(has)
     }
 
     /// The changes that would be rejected because their paths differ only in case.

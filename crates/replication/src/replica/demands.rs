@@ -68,7 +68,7 @@ impl Demands {
     /// Whether one more body fits into its lane's share of the limit. One body always does, at any size. So
     /// long bodies leave space for short ones, and the other way round.
     pub(super) fn has_room(&self, size: Bytes, limit: Bytes) -> bool {
-        let used = &self.used[self.lanes.of(size).index()];
+        let used = &self.used[self.lanes.lane_for(size).index()];
         let share = limit.0 / Lane::COUNT as u64;
         used.bodies == 0 || used.bytes.saturating_add(size.0) <= share
     }
@@ -133,7 +133,7 @@ impl Demands {
 
     fn set(&mut self, path: Path, demand: Demand) {
         self.remove(&path);
-        let used = &mut self.used[self.lanes.of(demand.size).index()];
+        let used = &mut self.used[self.lanes.lane_for(demand.size).index()];
         used.bodies += 1;
         used.bytes += demand.size.0;
         if let Phase::Answered(at) = demand.phase {
@@ -149,7 +149,7 @@ impl Demands {
         if let Phase::Answered(at) = before.phase {
             self.answered.remove(&(at, path.clone()));
         }
-        let used = &mut self.used[self.lanes.of(before.size).index()];
+        let used = &mut self.used[self.lanes.lane_for(before.size).index()];
         used.bodies -= 1;
         used.bytes -= before.size.0;
         before.phase == Phase::Withdrawn
@@ -282,7 +282,7 @@ mod tests {
                 let mut used = [Used::default(); Lane::COUNT];
                 let mut left = BTreeSet::new();
                 for (path, one) in &demands.all {
-                    let used = &mut used[lanes.of(one.size).index()];
+                    let used = &mut used[lanes.lane_for(one.size).index()];
                     used.bodies += 1;
                     used.bytes += one.size.0;
                     if let Phase::Asked(since) = one.phase {

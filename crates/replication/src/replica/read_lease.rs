@@ -152,7 +152,7 @@ impl Lease {
     /// The bounds of the skew, which allow for the drift of both clocks since the measurement.
     pub(super) fn skew(&self, now: LocalTime) -> Option<Skew> {
         let Certificate { measured, skew } = self.certificate?;
-        let apart = self.staleness.drift.of_two().of(now.since(measured));
+        let apart = self.staleness.drift.of_two().max_error(now.since(measured));
         let apart = i64::try_from(apart.as_nanos()).unwrap_or(i64::MAX);
         Some(Skew {
             least: skew.least.saturating_sub(apart),

@@ -458,7 +458,7 @@ impl<P: Clone> Replica<P> {
             return;
         }
         let size = version.map_or(Bytes(0), |version| version.content.size);
-        let held_back = &mut self.missing.held_back[self.config.lanes.of(size).index()];
+        let held_back = &mut self.missing.held_back[self.config.lanes.lane_for(size).index()];
         if *held_back || !self.missing.demands.has_room(size, self.config.demand_bytes) {
             // Otherwise smaller bodies of its lane would take its place for ever.
             *held_back = true;

@@ -542,7 +542,7 @@ impl<P: Clone> Replica<P> {
         self.forget_early(digest);
         self.bodies.forget_overwritten(digest);
         let has = |object: &&mut Object| object.valid && object.version.content.digest == *digest;
-        let holders: Vec<Path> = self.bodies.holders.of(digest).cloned().collect();
+        let holders: Vec<Path> = self.bodies.holders.paths_of(digest).cloned().collect();
         for path in holders {
             let Some(object) = self.image.objects.get_mut(&path).filter(has) else { continue };
             self.bodies.stock.lose(object);

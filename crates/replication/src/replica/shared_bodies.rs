@@ -41,7 +41,7 @@ impl WithoutBody {
         self.paths.iter()
     }
 
-    fn of(&self, digest: &Digest) -> Vec<Path> {
+    fn paths_of(&self, digest: &Digest) -> Vec<Path> {
         let from_here = self.by_body.range((*digest, None)..);
         let of_it = from_here.take_while(|(other, _)| other == digest);
         of_it.filter_map(|(_, path)| path.clone()).collect()
@@ -51,7 +51,7 @@ impl WithoutBody {
 impl<P: Clone> Replica<P> {
     /// A body is in the store: objects without it take it over.
     pub(super) fn take_over_all(&mut self, now: LocalTime, digest: &Digest) {
-        for path in self.bodies.without_body.of(digest) {
+        for path in self.bodies.without_body.paths_of(digest) {
             self.take_over(now, &path);
         }
     }

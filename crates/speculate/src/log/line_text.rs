@@ -13,7 +13,7 @@ use super::{LineError, MAX_LINE_BYTES};
 ///
 /// # Errors
 /// If the line is too long, or has bytes that text cannot contain.
-pub(super) fn of(line: &[u8]) -> Result<Cow<'_, str>, LineError> {
+pub(super) fn decode(line: &[u8]) -> Result<Cow<'_, str>, LineError> {
     if line.len() > MAX_LINE_BYTES {
         return Err(LineError::TooLong);
     }
@@ -106,9 +106,9 @@ mod tests {
             (br#"192.0.2.7 "GET /\x22" 200"#, r#"192.0.2.7 "GET /\x22" 200"#),
             (br#"{"a":"\n"}"#, r#"{"a":"\n"}"#),
         ] {
-            assert_eq!(of(line).unwrap(), text);
+            assert_eq!(decode(line).unwrap(), text);
         }
-        assert_eq!(of(b"a\0b"), Err(LineError::NotText));
-        assert_eq!(of(&vec![b'a'; MAX_LINE_BYTES + 1]), Err(LineError::TooLong));
+        assert_eq!(decode(b"a\0b"), Err(LineError::NotText));
+        assert_eq!(decode(&vec![b'a'; MAX_LINE_BYTES + 1]), Err(LineError::TooLong));
     }
 }

@@ -246,7 +246,7 @@ impl Reader {
                 let bad = self.bad.entry(error).or_insert_with(|| BadLines {
                     count: 0,
                     first,
-                    sample: sample::of(line, format),
+                    sample: sample::redact(line, format),
                 });
                 bad.count += 1;
                 Err(error)
@@ -272,7 +272,7 @@ impl Reader {
     }
 
     fn parse<'a>(&mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, LineError> {
-        match line_text::of(line)? {
+        match line_text::decode(line)? {
             Cow::Borrowed(text) => self.parse_text(text),
             Cow::Owned(text) => Ok(self.parse_text(&text)?.map(Entry::into_owned)),
         }

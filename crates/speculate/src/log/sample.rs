@@ -11,7 +11,7 @@ const REDACTED: &str = "(address)";
 /// The beginning of a line without addresses: words that are addresses are removed. The first word is also
 /// removed if the format has the client there, which may be a name. If the first word is a site, so is the
 /// second.
-pub(super) fn of(line: &[u8], format: Option<Format>) -> String {
+pub(super) fn redact(line: &[u8], format: Option<Format>) -> String {
     let text = String::from_utf8_lossy(&line[..line.len().min(4 * LENGTH)]);
     let text = text.trim();
     let client_first = matches!(format, None | Some(Format::Common | Format::Combined));

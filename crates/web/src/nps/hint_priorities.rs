@@ -39,7 +39,7 @@ impl HintPriorities {
     }
 
     /// The worth of a page that a client prefetches.
-    pub(super) fn of(&self, client: Client, url: &str) -> f64 {
+    pub(super) fn get(&self, client: Client, url: &str) -> f64 {
         let key = self.key.hash_one((client, url));
         let (of, worth) = lock(&self.slots)[key as usize % SLOTS];
         if of == key { worth.into() } else { UNKNOWN }
@@ -62,8 +62,8 @@ mod tests {
         };
         let worths = HintPriorities::default();
         worths.listed(Client(1), &[hint("/a", false), hint("/b", false), hint("/c", true)]);
-        let of = |url| worths.of(Client(1), url);
+        let of = |url| worths.get(Client(1), url);
         assert!(of("/a") > of("/b") && of("/b") > of("/d") && of("/c") > of("/a"));
-        assert_eq!(worths.of(Client(2), "/a"), UNKNOWN);
+        assert_eq!(worths.get(Client(2), "/a"), UNKNOWN);
     }
 }

@@ -36,7 +36,7 @@ impl Lengths {
     }
 
     /// The length; `None` if it is unknown.
-    pub(super) fn of(&self, path: &str) -> Option<u64> {
+    pub(super) fn get(&self, path: &str) -> Option<u64> {
         let key = self.key.hash_one(path);
         let slot = lock(&self.slots)[key as usize % SLOTS];
         (slot.key == key && slot.bytes > 0).then_some(slot.bytes)
@@ -50,10 +50,10 @@ mod tests {
     #[test]
     fn latest_length_is_known_and_memory_is_bounded() {
         let lengths = Lengths::default();
-        assert_eq!(lengths.of("/a"), None);
+        assert_eq!(lengths.get("/a"), None);
         lengths.record("/a", 5);
         lengths.record("/a", 7);
-        assert_eq!((lengths.of("/a"), lengths.of("/b")), (Some(7), None));
+        assert_eq!((lengths.get("/a"), lengths.get("/b")), (Some(7), None));
         for number in 0..1 << 17 {
             lengths.record(&format!("/{number}"), 1);
         }

@@ -419,7 +419,7 @@ impl Monitor {
         state.begin(objects.len());
         let mut budget = Budget::new(parameters, now);
         // Configured thresholds are not learned.
-        let _ = budget.relearn(now, &state.usual.of_all(&objects));
+        let _ = budget.relearn(now, &state.usual.all_thresholds(&objects));
         state.budget = Some(budget);
         *watched = objects;
     }
@@ -442,7 +442,7 @@ impl Monitor {
             // The last pause may have learned something since.
             state.usual.clear();
         }
-        let known = state.usual.of_all(&objects);
+        let known = state.usual.all_thresholds(&objects);
         if state.budget.as_mut().is_some_and(|budget| budget.relearn(now, &known)) {
             state.begin(objects.len());
             *watched = objects;

@@ -238,7 +238,7 @@ fn record_in_model(
 impl Exchange for PrefetchExchange {
     fn prefetch(&self) -> Option<PrefetchPriority> {
         let PrefetchExchange { shared, request, requester, .. } = self;
-        let priority = shared.visitors.priorities.of(requester.client, whole(&request.uri));
+        let priority = shared.visitors.priorities.get(requester.client, whole(&request.uri));
         Some(PrefetchPriority { client: requester.client.0, priority })
     }
 

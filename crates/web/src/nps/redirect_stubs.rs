@@ -70,7 +70,7 @@ impl RedirectStubs {
     }
 
     /// A stub that leads to `target`, if there is one.
-    pub(super) fn of(&self, target: &str) -> Option<String> {
+    pub(super) fn leading_to(&self, target: &str) -> Option<String> {
         let stubs = lock(&self.0);
         let mut leading =
             stubs.iter().filter(|(_, stub)| stub.target == target && stub.times >= ENOUGH);
@@ -98,12 +98,12 @@ mod tests {
             ("/page", true),
         ] {
             stubs.goes_on(Some("/stub"), target);
-            assert_eq!(stubs.of("/page").is_some(), expected, "{target}");
+            assert_eq!(stubs.leading_to("/page").is_some(), expected, "{target}");
         }
-        assert_eq!(stubs.of("/page").as_deref(), Some("/stub"));
+        assert_eq!(stubs.leading_to("/page").as_deref(), Some("/stub"));
         stubs.goes_on(Some("/page"), "/third");
         stubs.goes_on(None, "/third");
-        assert_eq!(stubs.of("/third"), None);
+        assert_eq!(stubs.leading_to("/third"), None);
     }
 
     #[test]
@@ -124,9 +124,9 @@ mod tests {
             for _ in 0..2 {
                 stubs.replied("/stub", &request, &reply);
             }
-            let found = target.and_then(|target| stubs.of(target));
+            let found = target.and_then(|target| stubs.leading_to(target));
             assert_eq!(found.as_deref(), target.map(|_| "/stub"), "{status} {location}");
-            assert_eq!(stubs.of("/stub"), None);
+            assert_eq!(stubs.leading_to("/stub"), None);
         }
     }
 

@@ -116,7 +116,7 @@ pub(super) struct HintList {
 
 impl HintedSite<'_> {
     fn hint(&self, url: &str, kind: Kind, pointed: bool) -> Hint {
-        let (bytes, by) = (self.lengths.of(url), self.stubs.of(url));
+        let (bytes, by) = (self.lengths.get(url), self.stubs.leading_to(url));
         Hint { url: url.to_owned(), kind, bytes, pointed, by }
     }
 }

@@ -79,7 +79,7 @@ impl Line {
     }
 
     /// Sets the client, if it differs from the peer of the connection.
-    pub(crate) fn of(&mut self, client: IpAddr) {
+    pub(crate) fn set_client(&mut self, client: IpAddr) {
         self.peer = client.to_canonical();
     }
 

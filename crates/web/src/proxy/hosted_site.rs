@@ -113,7 +113,7 @@ impl HostedSites {
     }
 
     /// The site that has a host, which may have a port.
-    pub(crate) fn of(&self, host: Option<&HeaderValue>) -> Option<&Arc<HostedSite>> {
+    pub(crate) fn find(&self, host: Option<&HeaderValue>) -> Option<&Arc<HostedSite>> {
         let is_one = self.by_name.is_empty() && self.by_suffix.is_empty();
         let named = || {
             let name = bare_name(host?.to_str().ok()?);
@@ -179,11 +179,11 @@ mod tests {
                 ("", rest),
             ] {
                 let host = HeaderValue::from_static(host);
-                let found = sites.of(Some(&host));
+                let found = sites.find(Some(&host));
                 let at = found.map(|of| sites.all().iter().position(|one| Arc::ptr_eq(one, of)));
                 assert_eq!(at.flatten(), expected, "{host:?}");
             }
-            assert_eq!(sites.of(None).is_some(), has_rest);
+            assert_eq!(sites.find(None).is_some(), has_rest);
         }
     }
 

@@ -94,7 +94,7 @@ impl Account {
         match client {
             Some(client) => {
                 if let Some(line) = &mut self.line {
-                    line.of(client);
+                    line.set_client(client);
                 }
             }
             None => self.line = None,

@@ -58,7 +58,7 @@ pub(crate) async fn handle(
         return Ok(account.reply(Response::new(Body::full(answer))));
     }
     let serving = thread.serving.get();
-    let Some(site) = serving.sites.of(checked.host.as_ref()) else {
+    let Some(site) = serving.sites.find(checked.host.as_ref()) else {
         connection.left_unread.store(is_left, Ordering::Relaxed);
         let why = "no site of this server has the host of the request";
         return Ok(account.fail(Failure::Refused, StatusCode::MISDIRECTED_REQUEST, why));

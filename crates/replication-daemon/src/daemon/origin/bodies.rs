@@ -238,7 +238,7 @@ impl<'a> Sending<'a> {
                 let (sender, found) = oneshot::channel();
                 // This may have to read the whole body; other bodies continue meanwhile.
                 let waiting = tokio::spawn(async move {
-                    let _ = sender.send(outlines.of(&body_reader, &content, None).await);
+                    let _ = sender.send(outlines.get_or_read(&body_reader, &content, None).await);
                     let wakes = if demand { &link.demand } else { &link.speculative };
                     wakes.notify_one();
                 });

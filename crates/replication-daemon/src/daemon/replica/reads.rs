@@ -390,7 +390,7 @@ impl ReplicaHandle {
                 return Ok(None);
             };
             pinned = Some(Pinned { shared: Arc::clone(shared), pin });
-            let outline = shared.outlines.of(body_reader, &content, patience).await;
+            let outline = shared.outlines.get_or_read(body_reader, &content, patience).await;
             outline.map_err(|error| self.failed(error))?.map(Opened::Pieces)
         };
         let shared = Arc::clone(shared);

@@ -25,7 +25,7 @@ pub(super) struct Usual {
 impl Usual {
     /// From when on answers for `path` are late, as just learned. No threshold rises.
     pub(super) fn record(&mut self, path: &str, threshold: Duration) {
-        let before = self.of(path);
+        let before = self.threshold(path);
         let least = before.map_or(threshold, |before| before.min(threshold));
         self.changes += u64::from(before != Some(least));
         self.thresholds.retain(|(other, _)| other != path);
@@ -36,13 +36,13 @@ impl Usual {
     }
 
     /// From when on answers for `path` are late, if that was ever learned.
-    pub(super) fn of(&self, path: &str) -> Option<Duration> {
+    pub(super) fn threshold(&self, path: &str) -> Option<Duration> {
         self.thresholds.iter().find(|(other, _)| other == path).map(|(_, threshold)| *threshold)
     }
 
     /// The same for several paths.
-    pub(super) fn of_all(&self, paths: &[String]) -> Vec<Option<Duration>> {
-        paths.iter().map(|path| self.of(path)).collect()
+    pub(super) fn all_thresholds(&self, paths: &[String]) -> Vec<Option<Duration>> {
+        paths.iter().map(|path| self.threshold(path)).collect()
     }
 
     /// The server has changed: all thresholds are invalid.
@@ -100,15 +100,15 @@ mod tests {
         usual.record("/b", 20 * MS);
         usual.record("/a", 9 * MS);
         let paths = ["/a", "/b", "/c"].map(str::to_owned);
-        assert_eq!(usual.of_all(&paths), [Some(9 * MS), Some(20 * MS), None]);
+        assert_eq!(usual.all_thresholds(&paths), [Some(9 * MS), Some(20 * MS), None]);
         for number in 0..10 * MAX_OBJECTS {
             usual.record(&format!("/{number}"), MS);
             usual.record("/a", 30 * MS);
             assert!(usual.thresholds.len() <= MAX_OBJECTS);
         }
-        assert_eq!(usual.of_all(&paths), [Some(9 * MS), None, None]);
+        assert_eq!(usual.all_thresholds(&paths), [Some(9 * MS), None, None]);
         usual.clear();
-        assert_eq!(usual.of("/a"), None);
+        assert_eq!(usual.threshold("/a"), None);
     }
 
     #[test]
@@ -136,12 +136,12 @@ mod tests {
         ] {
             assert!(!after.take(none), "{none:?}");
         }
-        assert_eq!(after.of("/d"), Some(MS));
+        assert_eq!(after.threshold("/d"), Some(MS));
         assert!(after.take(&kept));
-        let known = ["/a b", "/c", "/d"].map(|path| after.of(path));
+        let known = ["/a b", "/c", "/d"].map(|path| after.threshold(path));
         assert_eq!(known, [Some(10 * MS), Some(20 * MS), None]);
         let many: String = (0..2 * MAX_OBJECTS).map(|number| format!("1 /{number}\n")).collect();
         assert!(after.take(&[KEPT_TIMES, many.as_bytes()].concat()));
-        assert_eq!((after.thresholds.len(), after.of("/0")), (MAX_OBJECTS, None));
+        assert_eq!((after.thresholds.len(), after.threshold("/0")), (MAX_OBJECTS, None));
     }
 }
