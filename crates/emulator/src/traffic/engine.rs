@@ -16,7 +16,7 @@ use nix::sys::eventfd::EventFd;
 
 mod probes;
 
-use super::requests::{Client, Server, Turn};
+use super::requests::{Client, Server, SocketState};
 use super::socket::{Role, connecting, listener};
 use super::{Answered, Placed, Tally, TrafficError, Work, sys};
 use crate::random::Random;
@@ -458,14 +458,14 @@ impl Engine {
                 self.probe_received(group, peer, read);
             }
             Socket::Server(server) => {
-                if server.turn(&mut self.scratch) == Turn::Ended {
+                if server.turn(&mut self.scratch) == SocketState::Ended {
                     self.remove(token);
                 }
             }
             Socket::Client(client) => match client.turn(&mut self.scratch, &mut tally.received) {
-                Turn::Waiting => {}
-                Turn::Ended => self.lose(token),
-                Turn::Answered => {
+                SocketState::Waiting => {}
+                SocketState::Ended => self.lose(token),
+                SocketState::Answered => {
                     let asked = client.asked;
                     tally.answered.push(Answered { asked, latency: asked.elapsed() });
                     self.pause(token);

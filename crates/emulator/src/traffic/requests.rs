@@ -7,9 +7,9 @@ use std::time::Instant;
 /// Bytes of a request, about those of a short HTTP request.
 const REQUEST: usize = 128;
 
-/// The result of a socket's turn.
+/// The state of a socket after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum SocketState {
     /// It waits.
     Waiting,
     /// The object has arrived completely.
@@ -65,23 +65,25 @@ impl Client {
     }
 
     /// Sends and receives as much as possible; the received payload is added to `received`.
-    pub(super) fn turn(&mut self, scratch: &mut [u8], received: &mut u64) -> Turn {
+    pub(super) fn turn(&mut self, scratch: &mut [u8], received: &mut u64) -> SocketState {
         if let Some(Err(_)) = self.is_asking().then(|| self.send()) {
-            return Turn::Ended;
+            return SocketState::Ended;
         }
         loop {
             match self.stream.read(scratch) {
-                Ok(0) => return Turn::Ended,
+                Ok(0) => return SocketState::Ended,
                 Ok(read) => {
                     *received += read as u64;
                     let was_waiting = self.is_waiting();
                     self.missing = self.missing.saturating_sub(read as u64);
                     if was_waiting && self.missing == 0 {
-                        return Turn::Answered;
+                        return SocketState::Answered;
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Turn::Waiting,
-                Err(_) => return Turn::Ended,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return SocketState::Waiting;
+                }
+                Err(_) => return SocketState::Ended,
             }
         }
     }
@@ -108,10 +110,10 @@ impl Server {
     }
 
     /// Reads requests, and sends as much as possible of the objects.
-    pub(super) fn turn(&mut self, scratch: &mut [u8]) -> Turn {
+    pub(super) fn turn(&mut self, scratch: &mut [u8]) -> SocketState {
         loop {
             match self.stream.read(scratch) {
-                Ok(0) => return Turn::Ended,
+                Ok(0) => return SocketState::Ended,
                 Ok(read) => {
                     self.asked += read;
                     while self.asked >= REQUEST {
@@ -120,7 +122,7 @@ impl Server {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(_) => return Turn::Ended,
+                Err(_) => return SocketState::Ended,
             }
         }
         while self.unsent > 0 {
@@ -134,9 +136,9 @@ impl Server {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(_) => return Turn::Ended,
+                Err(_) => return SocketState::Ended,
             }
         }
-        Turn::Waiting
+        SocketState::Waiting
     }
 }

@@ -157,7 +157,7 @@ const FILES: usize = 64;
 const FRESH: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+enum CachedDocument {
     Demanded,
     /// Prefetched and not used so far, with its length in bytes.
     Ahead(u64),
@@ -209,7 +209,7 @@ pub struct Client {
     caching: bool,
     /// Fetches go elsewhere: see [`Client::fetching_elsewhere`].
     is_elsewhere: bool,
-    cache: BTreeMap<DocumentId, Held>,
+    cache: BTreeMap<DocumentId, CachedDocument>,
     /// Open demand: when each request for it was due.
     open: BTreeMap<DocumentId, Vec<Duration>>,
     pages: VecDeque<DocumentId>,
@@ -289,10 +289,10 @@ impl Client {
         match held {
             Some(held) => {
                 let from = match *held {
-                    Held::Demanded => Origin::Cache,
-                    Held::Ahead(bytes) => Origin::Ahead(bytes),
+                    CachedDocument::Demanded => Origin::Cache,
+                    CachedDocument::Ahead(bytes) => Origin::Ahead(bytes),
                 };
-                *held = Held::Demanded;
+                *held = CachedDocument::Demanded;
                 if kind == Kind::Page {
                     self.page.is_cached = true;
                     self.page.answered = Some(Duration::ZERO);
@@ -394,7 +394,7 @@ impl Client {
             effects.extend(waiting.into_iter().map(|due| Effect::Answered { document, due, from }));
             if is_good {
                 // It may have been prefetched meanwhile: then that was wasted.
-                self.cache.insert(document, Held::Demanded);
+                self.cache.insert(document, CachedDocument::Demanded);
             }
         } else {
             // Each request has its own answer, which may overtake others.
@@ -466,7 +466,7 @@ impl Client {
         let is_awaited = std::mem::take(&mut self.is_awaited);
         match (ahead, bytes) {
             (Some(Ahead::Document(document)), Some(bytes)) if is_awaited => {
-                self.cache.insert(document, Held::Demanded);
+                self.cache.insert(document, CachedDocument::Demanded);
                 let waiting = self.open.remove(&document).unwrap_or_default();
                 // It counts as used once, by any number of waiting requests.
                 let rest = std::iter::repeat(Origin::Network);
@@ -485,7 +485,7 @@ impl Client {
                 effects.extend(waiting.take(1).map(|due| Effect::Demand(document, *due)));
             }
             (Some(Ahead::Document(document)), Some(bytes)) => {
-                self.cache.entry(document).or_insert(Held::Ahead(bytes));
+                self.cache.entry(document).or_insert(CachedDocument::Ahead(bytes));
             }
             _ => {}
         }

@@ -101,7 +101,7 @@ struct Back {
 
 /// A body that is held, or will be.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct HeldBody {
     /// The place of its object among the names.
     pub(super) name: usize,
     pub(super) payload: Payload<Body>,
@@ -125,7 +125,7 @@ pub(super) struct Clients {
     /// Transactions without an answer.
     pub(super) open: u32,
     /// Bodies that are held, or will be.
-    pub(super) holds: BTreeMap<HoldId, Held>,
+    pub(super) holds: BTreeMap<HoldId, HeldBody>,
     /// How many there have ever been.
     pub(super) held: u64,
 }

@@ -370,12 +370,12 @@ impl Drop for Counted {
 
 /// A request in progress on its connection, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct RequestGuard {
     connection: Arc<Connection>,
     is_ahead: bool,
 }
 
-impl Turn {
+impl RequestGuard {
     /// A request begins: a prefetch, or one of a visitor. While there is one of a visitor, or an awaited
     /// prefetch, the connection does not yield.
     pub(crate) fn new(connection: &Arc<Connection>, is_ahead: bool, is_among_others: bool) -> Self {
@@ -388,9 +388,9 @@ impl Turn {
             connection.request_class(TrafficClass::Demand);
         }
         drop(turns);
-        let turn = Turn { connection: Arc::clone(connection), is_ahead };
-        turn.goes_on();
-        turn
+        let guard = RequestGuard { connection: Arc::clone(connection), is_ahead };
+        guard.goes_on();
+        guard
     }
 
     /// More of the answer is about to leave: in the background, if nothing on the connection is awaited by
@@ -407,7 +407,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         let mut turns = self.connection.turns();
         if self.is_ahead {
@@ -433,8 +433,8 @@ impl Connection {
     }
 
     /// A request that fetches ahead, while it exists.
-    pub(crate) fn fetches_ahead(self: &Arc<Self>) -> Turn {
-        Turn::new(self, true, false)
+    pub(crate) fn fetches_ahead(self: &Arc<Self>) -> RequestGuard {
+        RequestGuard::new(self, true, false)
     }
 
     /// Whether it should yield.
@@ -479,35 +479,35 @@ mod tests {
     #[test]
     fn connection_yields_while_it_carries_prefetches_only() {
         let connection = connection();
-        let turn = |is_ahead| Turn::new(&connection, is_ahead, false);
+        let guard = |is_ahead| RequestGuard::new(&connection, is_ahead, false);
         let is = |class| assert_eq!(connection.wanted(), class);
-        let (page, one) = (turn(false), turn(true));
+        let (page, one) = (guard(false), guard(true));
         is(TrafficClass::Demand);
         drop(page);
         one.goes_on();
         is(TrafficClass::Background);
-        let page = turn(false);
+        let page = guard(false);
         is(TrafficClass::Demand);
         drop(one);
         drop(page);
         is(TrafficClass::Demand);
 
-        let (one, other) = (turn(true), turn(true));
+        let (one, other) = (guard(true), guard(true));
         is(TrafficClass::Background);
         connection.hurry();
         is(TrafficClass::Demand);
         // Another tab's.
-        let third = turn(true);
-        drop(turn(false));
+        let third = guard(true);
+        drop(guard(false));
         is(TrafficClass::Demand);
         drop((one, other, third));
-        let later = turn(true);
+        let later = guard(true);
         is(TrafficClass::Background);
         drop(later);
         // Bytes in the buffers are awaited as well; the next prefetch is not.
         connection.hurry();
         is(TrafficClass::Demand);
-        drop(turn(true));
+        drop(guard(true));
         is(TrafficClass::Background);
     }
 
@@ -515,11 +515,11 @@ mod tests {
     fn demand_keeps_its_class_until_its_last_bytes_have_left() {
         let begin = |is_ahead| {
             let connection = connection();
-            let turn = Turn::new(&connection, is_ahead, true);
-            (connection, turn)
+            let guard = RequestGuard::new(&connection, is_ahead, true);
+            (connection, guard)
         };
         let stays = |connection: &Arc<Connection>, expected: TrafficClass| {
-            drop(Turn::new(connection, true, true));
+            drop(RequestGuard::new(connection, true, true));
             assert_eq!(connection.wanted(), expected);
         };
         let (connection, page) = begin(false);

@@ -13,7 +13,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::access_log::Line;
 use super::body::{Body, BoxError};
-use super::connection::{Connection, Counted, Turn};
+use super::connection::{Connection, Counted, RequestGuard};
 use super::error::Failure;
 use super::hosted_site::HostedSite;
 use super::site::{Exchange, Outcome};
@@ -49,7 +49,7 @@ pub(crate) struct Account {
     pub(crate) stream: Option<Arc<Stream>>,
     is_closed: bool,
     /// From when its kind of request is known.
-    pub(crate) turn: Option<Turn>,
+    pub(crate) guard: Option<RequestGuard>,
     _ongoing: Counted,
 }
 
@@ -79,7 +79,7 @@ impl Account {
             line,
             stream: (head.version == Version::HTTP_2).then(|| Stream::begin(&connection.streams)),
             is_closed: false,
-            turn: None,
+            guard: None,
             _ongoing: Counted::request(connection),
         }
     }
@@ -252,8 +252,8 @@ impl HttpBody for Reply {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Piece>, BoxError>>> {
-        if let Some(turn) = self.account.as_ref().and_then(|account| account.turn.as_ref()) {
-            turn.goes_on();
+        if let Some(guard) = self.account.as_ref().and_then(|account| account.guard.as_ref()) {
+            guard.goes_on();
         }
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         match &polled {

@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::access_log::Line;
 use super::body::Body;
-use super::connection::{Connection, Counted, Turn};
+use super::connection::{Connection, Counted, RequestGuard};
 use super::error::Failure;
 use super::headers::{self, Checked, Forwarding, Framing};
 use super::hosted_site::HostedSite;
@@ -71,7 +71,7 @@ pub(crate) async fn handle(
     }
     connection.left_unread.store(false, Ordering::Relaxed);
     let is_among_others = head.version == Version::HTTP_2;
-    account.turn = Some(Turn::new(&connection, checked.is_marked, is_among_others));
+    account.guard = Some(RequestGuard::new(&connection, checked.is_marked, is_among_others));
     if checked.is_marked {
         thread.counters.marked.increment();
         account.is_marked = true;
@@ -302,7 +302,7 @@ impl Forwarder<'_> {
             if head.status == StatusCode::SWITCHING_PROTOCOLS {
                 let among_others = account.is_h2().then(|| {
                     websocket::to_accepted(&mut head);
-                    tunnel::AmongOthers::new(connection, account.turn.take())
+                    tunnel::AmongOthers::new(connection, account.guard.take())
                 });
                 connection.is_tunnel.store(among_others.is_none(), Ordering::Relaxed);
                 let Carrier::Link(link) = carrier else { return Err(Failure::Garbage) };

@@ -7,7 +7,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::connection::{Connection, Counted, Turn};
+use super::connection::{Connection, Counted, RequestGuard};
 use super::link::Link;
 
 /// What keeps a connection of HTTP/2 open while one of its streams is a tunnel.
@@ -15,15 +15,15 @@ pub(crate) struct AmongOthers {
     _ongoing: Counted,
     /// The client need not send or read anything.
     _waiting: Counted,
-    _turn: Option<Turn>,
+    _guard: Option<RequestGuard>,
 }
 
 impl AmongOthers {
-    pub(crate) fn new(connection: &Arc<Connection>, turn: Option<Turn>) -> Self {
+    pub(crate) fn new(connection: &Arc<Connection>, guard: Option<RequestGuard>) -> Self {
         AmongOthers {
             _ongoing: Counted::ongoing(connection),
             _waiting: Counted::waiting_for_upstream(connection),
-            _turn: turn,
+            _guard: guard,
         }
     }
 }

@@ -56,9 +56,9 @@ async fn pushed(
         let mut body = Sending::new(shared, link, frame);
         loop {
             match body.part(&mut to).await? {
-                Turn::Waits => link.speculative.notified().await,
-                Turn::Goes => flush(link, 2, &mut to).await?,
-                Turn::Ends => break flush(link, 2, &mut to).await?,
+                SendState::Waits => link.speculative.notified().await,
+                SendState::Goes => flush(link, 2, &mut to).await?,
+                SendState::Ends => break flush(link, 2, &mut to).await?,
             }
         }
     }
@@ -134,9 +134,9 @@ async fn demanded(
             while to.waiting() < PIECE {
                 let Some(body) = &mut bodies[lane.index()] else { break };
                 match body.part(&mut to).await? {
-                    Turn::Waits => break,
-                    Turn::Goes => {}
-                    Turn::Ends => {
+                    SendState::Waits => break,
+                    SendState::Goes => {}
+                    SendState::Ends => {
                         bodies[lane.index()] = None;
                         fill(shared, link, &mut bodies)?;
                     }
@@ -184,8 +184,8 @@ async fn flush(
     Ok(())
 }
 
-/// The result of a body's turn.
-enum Turn {
+/// The result of a step of sending a body.
+enum SendState {
     /// Nothing can be sent of it so far.
     Waits,
     /// A part of it is ready to be sent, and there are more.
@@ -253,11 +253,11 @@ impl<'a> Sending<'a> {
     async fn part(
         &mut self,
         to: &mut Outgoing<impl AsyncWrite + Unpin>,
-    ) -> Result<Turn, LinkError> {
+    ) -> Result<SendState, LinkError> {
         let Some(content) = content(&self.frame.message) else {
             self.ends(true);
             self.header(to)?;
-            return Ok(Turn::Ends);
+            return Ok(SendState::Ends);
         };
         match &mut self.next {
             Next::All => self.all(content, to).await,
@@ -281,7 +281,7 @@ impl<'a> Sending<'a> {
         &self,
         content: Content,
         to: &mut Outgoing<impl AsyncWrite + Unpin>,
-    ) -> Result<Turn, LinkError> {
+    ) -> Result<SendState, LinkError> {
         let (lane, digest) = (self.lane, content.digest);
         let bytes = self.ask_store(&content, move |body_reader| body_reader.read(&digest)).await?;
         self.ends(bytes.is_some());
@@ -291,7 +291,7 @@ impl<'a> Sending<'a> {
             None => BodyPart::Broken { lane },
         };
         self.put(to, part)?;
-        Ok(Turn::Ends)
+        Ok(SendState::Ends)
     }
 
     /// The header, once the hashes of the pieces are `found`.
@@ -300,7 +300,7 @@ impl<'a> Sending<'a> {
         content: Content,
         found: Result<Found, TryRecvError>,
         to: &mut Outgoing<impl AsyncWrite + Unpin>,
-    ) -> Result<Turn, LinkError> {
+    ) -> Result<SendState, LinkError> {
         let outline = match found {
             Ok(found) => {
                 let outline = found?;
@@ -309,7 +309,7 @@ impl<'a> Sending<'a> {
                 }
                 outline
             }
-            Err(TryRecvError::Empty) if self.is_wanted() => return Ok(Turn::Waits),
+            Err(TryRecvError::Empty) if self.is_wanted() => return Ok(SendState::Waits),
             Err(TryRecvError::Empty) => None,
             // Only when the runtime ends.
             Err(TryRecvError::Closed) => return Err(LinkError::GivenUp),
@@ -317,7 +317,7 @@ impl<'a> Sending<'a> {
         self.header(to)?;
         let Some(outline) = outline else { return self.broken(to) };
         self.next = Next::Hashes(outline, 0);
-        Ok(Turn::Goes)
+        Ok(SendState::Goes)
     }
 
     /// The message of hashes with this number, if there are so many.
@@ -326,7 +326,7 @@ impl<'a> Sending<'a> {
         outline: Arc<Outline>,
         number: usize,
         to: &mut Outgoing<impl AsyncWrite + Unpin>,
-    ) -> Result<Turn, LinkError> {
+    ) -> Result<SendState, LinkError> {
         // The hashes of a long body take as long as some pieces.
         if !self.is_wanted() {
             return self.broken(to);
@@ -338,7 +338,7 @@ impl<'a> Sending<'a> {
             }
             None => self.next = Next::Pieces(outline, 0),
         }
-        Ok(Turn::Goes)
+        Ok(SendState::Goes)
     }
 
     /// The piece with this number.
@@ -348,7 +348,7 @@ impl<'a> Sending<'a> {
         outline: Arc<Outline>,
         number: u32,
         to: &mut Outgoing<impl AsyncWrite + Unpin>,
-    ) -> Result<Turn, LinkError> {
+    ) -> Result<SendState, LinkError> {
         if !self.is_wanted() {
             return self.broken(to);
         }
@@ -366,17 +366,17 @@ impl<'a> Sending<'a> {
         let lane = self.lane;
         self.put(to, BodyPart::Piece { lane, number, bytes: bytes.to_vec() })?;
         self.next = Next::Pieces(outline, number + 1);
-        Ok(if is_last { Turn::Ends } else { Turn::Goes })
+        Ok(if is_last { SendState::Ends } else { SendState::Goes })
     }
 
     fn header(&self, to: &mut Outgoing<impl AsyncWrite + Unpin>) -> Result<(), LinkError> {
         self.put(to, BodyPart::Header(self.frame.message.clone()))
     }
 
-    fn broken(&self, to: &mut Outgoing<impl AsyncWrite + Unpin>) -> Result<Turn, LinkError> {
+    fn broken(&self, to: &mut Outgoing<impl AsyncWrite + Unpin>) -> Result<SendState, LinkError> {
         self.ends(false);
         self.put(to, BodyPart::Broken { lane: self.lane })?;
-        Ok(Turn::Ends)
+        Ok(SendState::Ends)
     }
 
     /// The machine learns of the end before that leaves, because the replica may confirm it at once.

@@ -16,11 +16,11 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::WriteError;
 use crate::daemon::LinkError;
-use crate::shared_log::Log;
+use crate::shared_log::SharedLog;
 use crate::store::{Bodies, Body, Done, StoreError, Worker};
 
 /// Receives the result of holding a body.
-pub(super) type Held = oneshot::Receiver<Result<(), DiskFull>>;
+pub(super) type HoldResult = oneshot::Receiver<Result<(), DiskFull>>;
 
 /// Sends the result of a write.
 pub(super) type Answer = oneshot::Sender<Result<Sequence, WriteError>>;
@@ -274,7 +274,10 @@ impl Core {
     }
 
     /// Asks the store to hold a body; returns the hold's number and the receiver of the answer.
-    pub(super) fn hold(&mut self, payload: Payload<Body>) -> Result<(HoldId, Held), WriteError> {
+    pub(super) fn hold(
+        &mut self,
+        payload: Payload<Body>,
+    ) -> Result<(HoldId, HoldResult), WriteError> {
         self.accepts_writes()?;
         self.last_hold.0 += 1;
         let (sender, answer) = oneshot::channel();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lull_replication::origin::{HoldId, Refused};
 
-use super::core::Held;
+use super::core::HoldResult;
 use super::{Shared, WriteError};
 
 /// A body that is kept for a future transaction. When this value is dropped, the body is kept only as long as
@@ -12,7 +12,7 @@ use super::{Shared, WriteError};
 pub struct HeldBody {
     origin: Arc<Shared>,
     id: HoldId,
-    answer: Held,
+    answer: HoldResult,
 }
 
 impl ::core::fmt::Debug for HeldBody {
@@ -22,7 +22,7 @@ impl ::core::fmt::Debug for HeldBody {
 }
 
 impl HeldBody {
-    pub(super) fn new(origin: Arc<Shared>, id: HoldId, answer: Held) -> Self {
+    pub(super) fn new(origin: Arc<Shared>, id: HoldId, answer: HoldResult) -> Self {
         HeldBody { origin, id, answer }
     }
 

@@ -105,7 +105,7 @@ impl Bucket {
         digest: &Digest,
         mut take: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Downloaded, E> {
-        let Some(_turn) = self.take_turn(digest)? else { return Ok(Downloaded::ByOther) };
+        let Some(_turn) = self.take_slot(digest)? else { return Ok(Downloaded::ByOther) };
         let (sender, mut parts) = mpsc::channel(1);
         let (shared, digest) = (Arc::clone(&self.shared), *digest);
         self.spawn(async move {
@@ -123,7 +123,7 @@ impl Bucket {
     }
 
     /// The right to download a body; none if another caller had it, and has ended.
-    fn take_turn(&self, digest: &Digest) -> Result<Option<Turn<'_>>, Failure> {
+    fn take_slot(&self, digest: &Digest) -> Result<Option<DownloadSlot<'_>>, Failure> {
         let mut downloads = lock(&self.downloads);
         let mut waited = false;
         while downloads.contains(digest) {
@@ -139,17 +139,17 @@ impl Bucket {
             return Err(Failure::Away(why));
         }
         downloads.insert(*digest);
-        Ok(Some(Turn { bucket: self, digest: *digest }))
+        Ok(Some(DownloadSlot { bucket: self, digest: *digest }))
     }
 }
 
 /// The right to download a body.
-struct Turn<'a> {
+struct DownloadSlot<'a> {
     bucket: &'a Bucket,
     digest: Digest,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for DownloadSlot<'_> {
     fn drop(&mut self) {
         lock(&self.bucket.downloads).remove(&self.digest);
         self.bucket.downloaded.notify_all();

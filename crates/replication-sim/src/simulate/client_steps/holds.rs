@@ -4,7 +4,7 @@ use lull_replication::origin::{HoldId, Put};
 use lull_replication::types::{Content, Metadata};
 
 use super::super::Situation;
-use super::super::clients::Held;
+use super::super::clients::HeldBody;
 use super::super::world::World;
 
 impl World {
@@ -15,7 +15,7 @@ impl World {
         let payload = clients.next_body(random, name);
         clients.held += 1;
         let id = HoldId(clients.held);
-        clients.holds.insert(id, Held { name, payload: payload.clone() });
+        clients.holds.insert(id, HeldBody { name, payload: payload.clone() });
         let other = random.below(clients.paths.len() as u64) as usize;
         let twice = random.below(2) == 0;
         let put = Put::Body(payload.clone(), Metadata::default());
@@ -29,7 +29,7 @@ impl World {
     /// A body is held: the transaction that names it is written later.
     pub(in super::super) fn use_held(&mut self, id: HoldId) {
         // A crash has released it.
-        let Some(Held { name, payload }) = self.clients.holds.remove(&id) else { return };
+        let Some(HeldBody { name, payload }) = self.clients.holds.remove(&id) else { return };
         // Some streams are cut off.
         if !self.calm && self.random.below(4) > 0 {
             let content = Content {
