@@ -314,7 +314,7 @@ impl Answer {
     }
 
     /// The connection begins; none if the kernel is too old.
-    pub(super) fn begin(major: u32, minor: u32, readahead: u32) -> Option<Self> {
+    pub(super) fn init(major: u32, minor: u32, readahead: u32) -> Option<Self> {
         if major < MAJOR || (major == MAJOR && minor < MIN_MINOR) {
             return None;
         }
@@ -459,11 +459,11 @@ mod tests {
             (Answer::of_attributes(&attributes), 104),
             (Answer::opened(1), 16),
             (Answer::size(1, 1), 80),
-            (Answer::begin(7, 31, 0).unwrap(), 64),
+            (Answer::init(7, 31, 0).unwrap(), 64),
         ] {
             assert_eq!(answer.bytes().len(), length, "{answer:?}");
         }
-        assert_eq!(Answer::begin(7, 27, 0), None);
+        assert_eq!(Answer::init(7, 27, 0), None);
         assert_eq!(head(7, 2, 0)[4..8], (-2_i32).to_ne_bytes());
         assert_eq!(forget_names()[4..8], 8_i32.to_ne_bytes());
     }

@@ -109,7 +109,7 @@ impl Mounted {
     ) -> Result<Self, MountError> {
         let (point, device) = Point::mount(folder)?;
         let system = |source| MountError::System { path: folder.to_owned(), source };
-        begin(&device).map_err(system)?.ok_or(MountError::Kernel)?;
+        negotiate(&device).map_err(system)?.ok_or(MountError::Kernel)?;
         let files = Arc::new(Files::new(device, replica, patience));
         files.remember();
         let shared =
@@ -212,7 +212,7 @@ impl Drop for Mounted {
 }
 
 /// Agrees with the kernel on the protocol; none if it is too old.
-fn begin(mut device: &File) -> io::Result<Option<()>> {
+fn negotiate(mut device: &File) -> io::Result<Option<()>> {
     let mut bytes = vec![0; abi::MAX_REQUEST_BYTES];
     let length = device.read(&mut bytes)?;
     let request = bytes.get(..length).and_then(abi::parse);
@@ -221,7 +221,7 @@ fn begin(mut device: &File) -> io::Result<Option<()>> {
     else {
         return Err(io::ErrorKind::InvalidData.into());
     };
-    let answer = Answer::begin(major, minor, readahead);
+    let answer = Answer::init(major, minor, readahead);
     device::answer(device, unique, answer.as_ref().map(Answer::bytes).ok_or(Errno::EPROTO))?;
     Ok(answer.map(drop))
 }

@@ -174,7 +174,7 @@ impl Bodies {
     }
 
     /// Reserves this many bytes to be written: none if that would take the space of the state.
-    pub(super) fn begin(&self, bytes: Bytes) -> Result<Writing, DiskFull> {
+    pub(super) fn reserve_bytes(&self, bytes: Bytes) -> Result<Writing, DiskFull> {
         self.reserve.write(bytes.0).ok_or(DiskFull)
     }
 
@@ -238,7 +238,7 @@ impl Bodies {
         let name = name_of(&payload.digest);
         let stored = match &payload.bytes {
             Body::Memory(bytes) => {
-                let _writing = match self.begin(payload.size) {
+                let _writing = match self.reserve_bytes(payload.size) {
                     Ok(writing) => writing,
                     Err(full) => return Ok(Err(full)),
                 };
@@ -377,7 +377,7 @@ impl Stager {
     }
 
     fn flush(&mut self) -> Result<Result<(), DiskFull>, StoreError> {
-        match self.bodies.begin(Bytes(self.memory.bytes.len() as u64)) {
+        match self.bodies.reserve_bytes(Bytes(self.memory.bytes.len() as u64)) {
             Ok(_writing) => or_full(self.write_part()),
             Err(full) => Ok(Err(full)),
         }

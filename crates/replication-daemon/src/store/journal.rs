@@ -196,7 +196,7 @@ impl<S: State> Store<S> {
         // First, because that locks it: unfinished files in the folder may belong to another process.
         let database = open()?;
         let bodies = bodies_of(Bodies::open(&folder.join(BODIES), settings.inline)?)?;
-        let mut opened = Self::begin(open, database, bodies, least)?;
+        let mut opened = Self::start_life(open, database, bodies, least)?;
         opened.store.shortage = Shortage::on_disk_of(folder.to_owned());
         Ok(opened)
     }
@@ -207,10 +207,10 @@ impl<S: State> Store<S> {
     /// If it is another store or damaged, and failures of the backend.
     pub fn open_with(open: Opener, bodies: Bodies, now: WallTime) -> Result<Opened<S>, StoreError> {
         let database = open()?;
-        Self::begin(open, database, bodies, first_life(now))
+        Self::start_life(open, database, bodies, first_life(now))
     }
 
-    fn begin(
+    fn start_life(
         open: Opener,
         database: Database,
         bodies: Bodies,
@@ -304,7 +304,7 @@ impl<S: State> Store<S> {
                     let outcome = self.shared.bodies.store(&payload)?;
                     done.push(Done::Stored(payload.digest, outcome));
                 }
-                Job::Store(payload) => match self.shared.bodies.begin(payload.size) {
+                Job::Store(payload) => match self.shared.bodies.reserve_bytes(payload.size) {
                     Ok(small) => {
                         writing.push(small);
                         left.push(Job::Store(payload));

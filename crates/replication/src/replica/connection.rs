@@ -12,7 +12,7 @@ impl<P: Clone> Replica<P> {
     /// A new connection to the origin is open.
     pub fn handle_connected(&mut self, now: Reading) {
         self.disconnect();
-        self.connection.begin(now.local, self.bodies.references.coming().copied().collect());
+        self.connection.start(now.local, self.bodies.references.coming().copied().collect());
         self.greet();
     }
 

@@ -49,7 +49,7 @@ pub(super) struct Shown {
 
 impl Fold {
     /// A step is shown.
-    fn begin(step: Arc<Step>, shown: Shown) -> Self {
+    fn new(step: Arc<Step>, shown: Shown) -> Self {
         let Shown { before, only, records, exposed } = shown;
         let step = Some(step);
         Fold { step, before, only, records, exposed, ..Fold::default() }
@@ -107,7 +107,7 @@ impl<P: Clone> Replica<P> {
 
     /// From now on a step is shown.
     pub(super) fn begin_fold(&mut self, step: &Arc<Step>, shown: Shown) {
-        self.apply.fold = Fold::begin(Arc::clone(step), shown);
+        self.apply.fold = Fold::new(Arc::clone(step), shown);
         self.image.position = step.position;
     }
 

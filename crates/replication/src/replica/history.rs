@@ -90,7 +90,7 @@ impl History {
     }
 
     /// The present state is about to be replaced. Its changes are recorded one by one.
-    pub(super) fn begin(&mut self, present: Sequence, until: LocalTime) {
+    pub(super) fn open_past(&mut self, present: Sequence, until: LocalTime) {
         let past = Past { sequence: present, made: self.made, until, changed: Vec::new() };
         self.past.push_back(past);
         self.is_open = true;

@@ -75,7 +75,7 @@ impl Connection {
     }
 
     /// The next connection stands. Bodies of earlier ones are still on their way into the store.
-    pub(super) fn begin(&mut self, now: LocalTime, coming: BTreeSet<Digest>) {
+    pub(super) fn start(&mut self, now: LocalTime, coming: BTreeSet<Digest>) {
         self.number += 1;
         self.link = Link::Greeting;
         (self.pushed, self.fetched) = Default::default();
@@ -161,7 +161,7 @@ mod tests {
     fn hello_waits_for_bodies_of_earlier_connections() {
         let (mut connection, body) = (connection(), Digest::of(b"body"));
         assert!(!connection.may_greet());
-        connection.begin(LocalTime::default(), [body].into());
+        connection.start(LocalTime::default(), [body].into());
         assert!(!connection.may_greet());
         connection.leave(&Digest::of(b"another"));
         assert!(!connection.may_greet());
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn messages_of_a_lost_connection_are_dropped() {
         let mut connection = connection();
-        connection.begin(LocalTime::default(), BTreeSet::new());
+        connection.start(LocalTime::default(), BTreeSet::new());
         connection.outbox.push_back(ToOrigin::Taken(1));
         connection.end();
         assert_eq!(connection.poll_send(), None);
@@ -184,7 +184,7 @@ mod tests {
     fn session_is_the_origins_once_it_has_answered() {
         let mut connection = connection();
         for number in 1..4 {
-            connection.begin(LocalTime::default(), BTreeSet::new());
+            connection.start(LocalTime::default(), BTreeSet::new());
             let session = |origin| Session {
                 origin: Incarnation(origin),
                 replica: Incarnation(7),

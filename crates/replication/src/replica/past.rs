@@ -85,7 +85,7 @@ impl<P: Clone> Replica<P> {
     pub(super) fn begin_record(&mut self, now: Reading, before: Sequence, stamp: WallTime) -> bool {
         let kept = !self.config.grace.is_zero();
         if kept {
-            self.history.begin(before, now.local.plus(self.config.grace));
+            self.history.open_past(before, now.local.plus(self.config.grace));
         }
         self.history.made = stamp;
         kept

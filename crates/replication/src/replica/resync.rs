@@ -107,7 +107,7 @@ impl Resync {
 
     /// The state does not change now: compares it, and returns the first question. In slices of this many objects;
     /// none if there are more.
-    pub(super) fn begin(&mut self, image: &Image, slice: usize) -> Option<Option<Ask>> {
+    pub(super) fn build_tree(&mut self, image: &Image, slice: usize) -> Option<Option<Ask>> {
         let (builder, last) = &mut self.making;
         let from = last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut rest = image.objects.range::<Path, _>((from, Bound::Unbounded));

@@ -365,7 +365,7 @@ impl<P: Clone> Replica<P> {
             self.apply.buffer.clear();
             let of = resync.position.sequence;
             // The timer continues.
-            let Some(ask) = resync.begin(&self.image, self.config.step_slice) else { return };
+            let Some(ask) = resync.build_tree(&self.image, self.config.step_slice) else { return };
             self.connection.outbox.extend(ask.map(|part| ToOrigin::Ask { of, part }));
             // From now on the origin has something to send.
             self.connection.heard = now;

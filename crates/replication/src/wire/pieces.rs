@@ -169,7 +169,7 @@ impl Assembly {
 impl State {
     fn handle(&mut self, part: BodyPart) -> Result<Delivery, Unexpected> {
         match (core::mem::take(self), part) {
-            (State::Idle, BodyPart::Header(header)) => Ok(self.begin(header)),
+            (State::Idle, BodyPart::Header(header)) => Ok(self.handle_header(header)),
             (
                 State::Outlining { header, content, mut hashes },
                 BodyPart::Hashes { hashes: more, .. },
@@ -229,7 +229,7 @@ impl State {
         }
     }
 
-    fn begin(&mut self, header: BodyHeader) -> Delivery {
+    fn handle_header(&mut self, header: BodyHeader) -> Delivery {
         let Some(content) = header.version.map(|version| version.content) else {
             return Delivery::Complete { header, last: Vec::new(), intact: true };
         };

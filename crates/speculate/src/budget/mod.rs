@@ -448,7 +448,7 @@ impl Budget {
 
     fn pause(&mut self, now: Timestamp) {
         self.share.accrue(now, self.budget());
-        self.known.begin();
+        self.known.clear_samples();
         self.sent = None;
         self.busy = Busy::since(now);
         self.state = State::Paused { since: now };

@@ -112,7 +112,7 @@ impl Known {
     }
 
     /// A pause begins.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn clear_samples(&mut self) {
         self.objects.iter_mut().for_each(|object| object.samples.clear());
     }
 

@@ -31,7 +31,7 @@ struct Client {
 
 impl Client {
     /// Begins a session, with the memory of another one.
-    fn begin(&mut self, id: ClientId) {
+    fn start_session(&mut self, id: ClientId) {
         self.cache.clear();
         (self.pages, self.slice) = (0, None);
         self.group = mix(id.0) as usize % Tallies::GROUPS;
@@ -100,7 +100,7 @@ impl<'p> Clients<'p> {
         let id = visit.client;
         let client = self.clients.entry(id).or_insert_with(|| {
             let mut client = self.left.pop().unwrap_or_default();
-            client.begin(id);
+            client.start_session(id);
             client
         });
         if client.seen != now {
@@ -110,7 +110,7 @@ impl<'p> Clients<'p> {
         client.seen = now;
         if begins {
             self.tallies.fetch(client, urls);
-            client.begin(id);
+            client.start_session(id);
         }
         if visit.kind == Kind::Page {
             self.tallies.fetch(client, urls);

@@ -237,7 +237,7 @@ impl Contexts {
             let number = self.table.prefetch(key);
             Search { key, counts, number, block: NONE, last: NONE, at: PER_BLOCK }
         }));
-        searches.retain_mut(|search| self.begin(search));
+        searches.retain_mut(|search| self.find_context(search));
         // A context has 255 blocks at most.
         let mut left = true;
         while left {
@@ -254,7 +254,7 @@ impl Contexts {
     }
 
     /// Whether the context is known: then its first block is checked next.
-    fn begin(&self, search: &mut Search) -> bool {
+    fn find_context(&self, search: &mut Search) -> bool {
         let known = self.table.get(search.number).filter(|context| context.key == search.key);
         let number = if known.is_some() { Some(search.number) } else { self.find(search.key) };
         let Some((number, context)) = number.and_then(|at| Some((at, self.table.get(at)?))) else {

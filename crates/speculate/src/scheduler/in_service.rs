@@ -46,7 +46,7 @@ impl<T: Copy> InService<T> {
         self.all.len()
     }
 
-    pub(super) fn begin(&mut self, now: Timestamp, id: u64, what: T) {
+    pub(super) fn add(&mut self, now: Timestamp, id: u64, what: T) {
         let until = now + HEAD;
         self.all.insert(id, One { what, began: now, until });
         self.by_end.insert((until, id), ());

@@ -223,7 +223,7 @@ impl Scheduler {
         let others = self.demand.len();
         let spares = self.make_room(now);
         let all_others = (!spares).then_some(others + self.prefetches.len());
-        self.demand.begin(now, id, Demand { class, others, all_others, with_prefetches });
+        self.demand.add(now, id, Demand { class, others, all_others, with_prefetches });
     }
 
     /// The head of the response to a request has arrived, of demand or of a prefetch.
@@ -304,7 +304,7 @@ impl Scheduler {
         }
         let (prefetch, _) = self.queue.pop()?;
         self.limit.started();
-        self.prefetches.begin(now, prefetch.id, ());
+        self.prefetches.add(now, prefetch.id, ());
         Some(Action::Start(prefetch.id))
     }
 

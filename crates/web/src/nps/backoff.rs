@@ -28,7 +28,7 @@ impl Default for Backoff {
 
 impl Backoff {
     /// From now on.
-    pub(super) fn begin(&self, client: Client, now: Timestamp) {
+    pub(super) fn start(&self, client: Client, now: Timestamp) {
         lock(&self.0)[client.0 as usize % SLOTS] = (client, now + BACKOFF);
     }
 
@@ -49,7 +49,7 @@ mod tests {
         let backoff = Backoff::default();
         let at = |seconds| Timestamp::ZERO + Duration::from_secs(seconds);
         assert_eq!(backoff.left(Client(0), at(0)), None);
-        backoff.begin(Client(1), at(10));
+        backoff.start(Client(1), at(10));
         assert_eq!(backoff.left(Client(1), at(30)), Some(Duration::from_secs(40)));
         assert_eq!(backoff.left(Client(2), at(30)), None);
         assert_eq!(backoff.left(Client(1 + SLOTS as u64), at(30)), None);

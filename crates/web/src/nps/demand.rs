@@ -173,8 +173,14 @@ impl Exchange for Demand {
         self.learn_from(head);
         let Demand { shared, request, requester, way, .. } = &*self;
         let (rules, comparison) = (&shared.rules, &shared.knowledge.comparison);
-        let sampling =
-            page_comparison::begin(rules, comparison, request, head, *requester, self.may_compare);
+        let sampling = page_comparison::compare_head(
+            rules,
+            comparison,
+            request,
+            head,
+            *requester,
+            self.may_compare,
+        );
         let body = page_comparison::sampled(rules, comparison, sampling, body);
         if rules.settings.behind_cdn && request.method.is_safe() {
             cdn::vary_on_prefetch_header(&mut head.headers);

@@ -96,7 +96,7 @@ struct State {
 
 impl State {
     /// Begins with this many objects; learned thresholds stay.
-    fn begin(&mut self, objects: usize) {
+    fn reset(&mut self, objects: usize) {
         self.seen = vec![None; objects];
         (self.turn, self.failures) = (0, vec![0; objects]);
         (self.is_late, self.is_blind) = (false, false);
@@ -406,7 +406,7 @@ impl Monitor {
     }
 
     /// Begins with these objects and their thresholds.
-    fn begin(&self, objects: Vec<String>, now: Timestamp) {
+    fn watch_objects(&self, objects: Vec<String>, now: Timestamp) {
         let mut parameters = match &self.settings.parameters {
             Some(parameters) => parameters.clone(),
             None => Parameters::shipped(objects.len()),
@@ -416,7 +416,7 @@ impl Monitor {
         }
         let mut watched = self.watched.write().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
-        state.begin(objects.len());
+        state.reset(objects.len());
         let mut budget = Budget::new(parameters, now);
         // Configured thresholds are not learned.
         let _ = budget.relearn(now, &state.usual.all_thresholds(&objects));
@@ -444,7 +444,7 @@ impl Monitor {
         }
         let known = state.usual.all_thresholds(&objects);
         if state.budget.as_mut().is_some_and(|budget| budget.relearn(now, &known)) {
-            state.begin(objects.len());
+            state.reset(objects.len());
             *watched = objects;
         }
     }

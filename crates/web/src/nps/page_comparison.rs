@@ -85,7 +85,7 @@ pub(super) struct Sampling {
 
 /// Notes the beginning of a reply; returns the treatment of its body, if it is a comparable page.
 /// `may_compare` says that only its cookies can identify the sender of the request.
-pub(super) fn begin(
+pub(super) fn compare_head(
     rules: &SiteRules,
     comparison: &PageComparison,
     request: &request::Parts,

@@ -246,7 +246,7 @@ impl Exchange for PrefetchExchange {
         let PrefetchExchange { shared, request, requester, admitted, worker } = self;
         let url = whole(&request.uri);
         let way = if worker.is_some() { DeliveryMethod::Worker } else { DeliveryMethod::Cache };
-        let sampling = page_comparison::begin(
+        let sampling = page_comparison::compare_head(
             &shared.rules,
             &shared.knowledge.comparison,
             request,

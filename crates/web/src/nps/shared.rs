@@ -53,7 +53,7 @@ impl Shared {
         if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
             let now = self.rules.now();
             self.upstream.monitor.refused(now);
-            self.visitors.backoff.begin(requester.client, now);
+            self.visitors.backoff.start(requester.client, now);
         }
         self.notices.left_out(uri.path(), why.to_owned());
     }

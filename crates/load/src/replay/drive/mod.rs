@@ -363,11 +363,11 @@ impl<'a> Replay<'a> {
         }
         // The memory is reused.
         self.effects = effects;
-        self.begin(client);
+        self.start_work(client);
     }
 
     /// Begins work for free connections.
-    fn begin(&mut self, client: u32) {
+    fn start_work(&mut self, client: u32) {
         let address = self.address(client);
         let connected = &mut self.clients_by_number[client as usize];
         while let Some((work, kept)) = connected.demand.next() {

@@ -25,7 +25,7 @@ pub(super) struct Monitor {
 
 impl Monitor {
     /// Forgets earlier samples.
-    pub(super) fn begin(&mut self, now: Duration) {
+    pub(super) fn reset(&mut self, now: Duration) {
         (self.sum, self.from, self.looked, self.probes) = (0.0, now, now, 0);
     }
 

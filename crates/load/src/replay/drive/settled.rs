@@ -12,7 +12,7 @@ impl Replay<'_> {
         (report.demand.bytes, report.demand.per_second) = (0, 0.0);
         self.fetched_before = self.fetched.get();
         if let Some(monitor) = &mut self.monitor {
-            monitor.begin(now);
+            monitor.reset(now);
         }
     }
 }

@@ -287,7 +287,7 @@ impl Core {
     }
 
     /// Handles a replica's hello: its earlier connections end.
-    pub(super) fn begin(
+    pub(super) fn handle_hello(
         &mut self,
         now: Reading,
         replica: ReplicaId,

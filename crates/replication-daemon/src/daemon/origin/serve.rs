@@ -197,7 +197,7 @@ async fn control(
     let hello = soon(incoming.next()).await?;
     // Before its hello ends the connections of its successor.
     visitor.is_still_admitted()?;
-    let link = shared.with(|core, now| core.begin(now, replica, hello))?;
+    let link = shared.with(|core, now| core.handle_hello(now, replica, hello))?;
     let end = End { shared, link: &link };
     // Checked again, now that a revocation closes the link.
     if let Err(why) = visitor.is_still_admitted() {

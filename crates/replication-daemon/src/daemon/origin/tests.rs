@@ -280,7 +280,7 @@ async fn replica_restored_from_a_backup_gets_that_error() {
         let (session, message) = hello(&identity, life);
         let frame = Frame { session, message };
         let origin = site.daemon.handle();
-        let begun = origin.0.with(|core, now| core.begin(now, identity.replica(), frame));
+        let begun = origin.0.with(|core, now| core.handle_hello(now, identity.replica(), frame));
         begun.map(drop).map_err(|error| error.to_string())
     };
     assert_eq!(begin(7), Ok(()));

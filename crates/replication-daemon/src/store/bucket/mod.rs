@@ -201,7 +201,7 @@ impl Bucket {
         let bucket =
             Bucket { shared: Arc::clone(&shared), runtime: Some(runtime), downloads, downloaded };
         let begun = Arc::clone(&shared);
-        let ready = bucket.run(async move { begun.begin().await });
+        let ready = bucket.run(async move { begun.claim_and_list().await });
         match ready.unwrap_or_else(|failure| Err(failure.into())) {
             Ok(()) => {}
             Err(NotClaimed::Failed(Failure::Away(why))) if may_wait && !is_refusal(&why) => {
@@ -285,7 +285,7 @@ impl Shared {
         self.address.prefix.clone().join(BODIES)
     }
 
-    async fn begin(self: &Arc<Self>) -> Result<(), NotClaimed> {
+    async fn claim_and_list(self: &Arc<Self>) -> Result<(), NotClaimed> {
         self.claim().await?;
         let found = self.list().await?;
         let unneeded = lock(&self.catalog).list(found);
@@ -303,7 +303,7 @@ impl Shared {
     async fn begin_later(self: Arc<Self>) {
         loop {
             tokio::time::sleep(RELIST).await;
-            match self.begin().await {
+            match self.claim_and_list().await {
                 Ok(()) => return,
                 Err(why) => self.outage.give_up(Instant::now(), &self.explain(&why)),
             }

@@ -82,7 +82,7 @@ pub(in crate::nps) async fn run(monitor: &Monitor, context: MonitorContext<'_>, 
                 if objects.is_empty() {
                     sleep(CHECK_INTERVAL).await;
                 } else {
-                    monitor.begin(objects, rules.now());
+                    monitor.watch_objects(objects, rules.now());
                 }
             }
             Some(_) if chooses => {

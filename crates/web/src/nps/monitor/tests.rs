@@ -48,7 +48,7 @@ fn names(paths: &[&str]) -> Vec<String> {
 /// A monitor that has learned that answers for these objects take this long.
 fn known(paths: &[&str], time: Duration) -> (Monitor, Timestamp) {
     let monitor = Monitor::new(MonitorSettings::default());
-    monitor.begin(names(paths), Timestamp::ZERO);
+    monitor.watch_objects(names(paths), Timestamp::ZERO);
     let now = learn(&monitor, Timestamp::ZERO, time);
     (monitor, now)
 }
@@ -81,7 +81,7 @@ fn shown(monitor: &Monitor) -> Vec<(String, Option<u128>)> {
 #[test]
 fn epoch_needs_a_sample_while_learning_and_after_a_request() {
     let learning = Monitor::new(MonitorSettings::default());
-    learning.begin(names(&["/a"]), Timestamp::ZERO);
+    learning.watch_objects(names(&["/a"]), Timestamp::ZERO);
     assert!(learning.state().is_busy(Timestamp::ZERO));
     let (monitor, now) = known(&["/a"], 10 * MS);
     assert!(!monitor.state().is_busy(now));
@@ -185,7 +185,7 @@ fn thresholds_survive_a_restart() {
     let kept = monitor.encode_times();
     let after = Monitor::new(MonitorSettings::default());
     after.take_times(&kept);
-    after.begin(names(&["/a", "/b"]), Timestamp::ZERO);
+    after.watch_objects(names(&["/a", "/b"]), Timestamp::ZERO);
     assert_eq!(shown(&after), [one("/a", Some(21)), one("/b", None)]);
     learn(&after, Timestamp::ZERO, 300 * MS);
     assert_eq!(shown(&after), [one("/a", Some(21)), one("/b", Some(601))]);
@@ -279,7 +279,7 @@ fn answering_objects_keep_thresholds_when_another_is_dropped() {
 fn configured_thresholds_are_not_learned_again() {
     let parameters = Some(Parameters::paper([20 * MS]));
     let monitor = Monitor::new(MonitorSettings { objects: names(&["/a"]), parameters });
-    monitor.begin(names(&["/a"]), Timestamp::ZERO);
+    monitor.watch_objects(names(&["/a"]), Timestamp::ZERO);
     monitor.relearn();
     monitor.go_on_with(names(&["/b"]), Timestamp::ZERO);
     assert_eq!(shown(&monitor), [one("/a", Some(20))]);
@@ -291,7 +291,7 @@ fn refusals_halve_the_budget_once_a_second() {
     let monitor = Monitor::new(MonitorSettings { objects: names(&["/a"]), parameters });
     monitor.refused(Timestamp::ZERO);
     let mut now = Timestamp::ZERO + Duration::from_secs(10);
-    monitor.begin(names(&["/a"]), now);
+    monitor.watch_objects(names(&["/a"]), now);
     for _ in 0..40 {
         now += 100 * MS;
         let probe = monitor.state().poll(now, true).unwrap();
@@ -373,7 +373,7 @@ fn pages_of_a_loaded_server_wait_before_they_ask() {
 fn pages_never_wait_with_the_budget_of_the_paper() {
     let parameters = Some(Parameters::paper([20 * MS]));
     let monitor = Monitor::new(MonitorSettings { objects: names(&["/a"]), parameters });
-    monitor.begin(names(&["/a"]), Timestamp::ZERO);
+    monitor.watch_objects(names(&["/a"]), Timestamp::ZERO);
     let now = overload(&monitor, Timestamp::ZERO);
     assert_eq!(monitor.wait(now), None);
 }
