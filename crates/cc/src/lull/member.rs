@@ -1,4 +1,4 @@
-//! What a connection knows for itself.
+//! A member: a background connection of a shared path, and its own state.
 
 use super::delay::RTT_LIMIT;
 use super::path::{Path, Phase};

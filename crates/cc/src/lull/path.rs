@@ -1,4 +1,4 @@
-//! The state of a path that background connections share.
+//! A path: the network between this host and a /24 or /48, with the state that its background connections share.
 
 use super::capacity::Capacity;
 use super::delay::Delay;
