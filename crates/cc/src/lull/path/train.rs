@@ -12,7 +12,7 @@ impl Path {
             Finding::Others => self.start_floor(now, self.patience.max(self.train_pause())),
             Finding::MaybeFree => self.lead.rounds = 0,
             Finding::Free => {
-                self.growth.set_mark(self.full_window());
+                self.growth.remember_window(self.full_window());
                 self.idle_share = ONE;
                 self.window = (self.full_window() / 4).max(MIN_RETURN);
             }

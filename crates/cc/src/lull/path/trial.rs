@@ -63,7 +63,7 @@ impl Path {
             self.longer_path.succeed();
             // The buffer of another path is unknown.
             self.delay.forget_full_queue();
-            self.growth.set_mark(self.full_window());
+            self.growth.remember_window(self.full_window());
             self.idle_share = ONE;
             self.phase = Phase::Use { rounds: SETTLED_ROUNDS };
         } else if may_grow {
