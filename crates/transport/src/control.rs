@@ -56,27 +56,27 @@ impl Progress {
 
 /// When a socket is due. Ordered by time, then by age.
 #[derive(Debug)]
-struct Due {
+struct DueSample {
     at: Timestamp,
     number: u64,
     control: Weak<Control>,
 }
 
-impl PartialEq for Due {
+impl PartialEq for DueSample {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Due {}
+impl Eq for DueSample {}
 
-impl PartialOrd for Due {
+impl PartialOrd for DueSample {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Due {
+impl Ord for DueSample {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.number).cmp(&(other.at, other.number))
     }
@@ -84,7 +84,7 @@ impl Ord for Due {
 
 #[derive(Debug)]
 struct Schedule {
-    due: BinaryHeap<Reverse<Due>>,
+    due: BinaryHeap<Reverse<DueSample>>,
     /// Sockets that the thread is handling now, outside the heap.
     busy: usize,
     /// The process that the thread runs in; None if there is no thread.
@@ -163,7 +163,7 @@ impl Control {
         }
         schedule.numbers += 1;
         let number = schedule.numbers;
-        schedule.due.push(Reverse(Due { at, number, control: Arc::downgrade(&control) }));
+        schedule.due.push(Reverse(DueSample { at, number, control: Arc::downgrade(&control) }));
         CHANGED.notify_one();
         Ok(control)
     }
@@ -266,7 +266,11 @@ mod tests {
         assert!(schedule.lacks_thread(PARENT));
         schedule.thread_in = Some(PARENT);
         schedule.busy = 1;
-        schedule.due.push(Reverse(Due { at: Timestamp::ZERO, number: 1, control: Weak::new() }));
+        schedule.due.push(Reverse(DueSample {
+            at: Timestamp::ZERO,
+            number: 1,
+            control: Weak::new(),
+        }));
         assert!(!schedule.lacks_thread(PARENT));
         assert_eq!((schedule.sockets(PARENT), schedule.sockets(CHILD)), (2, 0));
         assert!(schedule.lacks_thread(CHILD));

@@ -86,7 +86,7 @@ impl Damage {
 /// If they cannot be read.
 pub(super) fn open<'a>(from: impl Read + 'a) -> io::Result<Unpacked<'a>> {
     let read = Rc::new(Cell::new(0));
-    let counted = Counted { from, count: Rc::clone(&read) };
+    let counted = CountingReader { from, count: Rc::clone(&read) };
     let (first, whole) = peek(BufReader::with_capacity(1 << 16, counted))?;
     if let Some((_, what, command)) = OTHERS.iter().find(|(magic, ..)| first.starts_with(magic)) {
         return Ok(Unpacked::Other(what, command));
@@ -143,12 +143,12 @@ fn text<'a>(from: impl BufRead + 'a, first: &[u8], damage: Damage) -> io::Result
 }
 
 /// Counts the bytes that are read.
-struct Counted<R> {
+struct CountingReader<R> {
     from: R,
     count: Rc<Cell<u64>>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let count = self.from.read(to)?;
         self.count.set(self.count.get() + count as u64);

@@ -11,30 +11,30 @@ use super::config_file::{Setup, SiteSetup};
 
 /// What a file said when it was read last, to find what has changed.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Known {
+struct FileContents {
     /// Everything that is no site.
     server: String,
     sites: Vec<String>,
 }
 
-impl Known {
+impl FileContents {
     fn of(setup: &Setup) -> Self {
         let site = |site: &SiteSetup| format!("{:?} {:?}", site.config, site.prefetching);
-        Known { server: setup.shared(), sites: setup.sites.iter().map(site).collect() }
+        FileContents { server: setup.shared(), sites: setup.sites.iter().map(site).collect() }
     }
 }
 
 /// The file of a running proxy.
 pub(super) struct Reload {
     path: PathBuf,
-    known: Known,
+    known: FileContents,
     listener: Listener,
 }
 
 impl Reload {
     /// The proxy runs with `setup`, as it was read from the file.
     pub(super) fn new(path: PathBuf, setup: &Setup, listener: Listener) -> Self {
-        Reload { path, known: Known::of(setup), listener }
+        Reload { path, known: FileContents::of(setup), listener }
     }
 
     /// Uses what the file says now. A file with a fault changes nothing.
@@ -57,7 +57,7 @@ impl Reload {
         for site in &setup.sites {
             site.prefetching.check(trusts).with_context(|| self.path.display().to_string())?;
         }
-        let mut known = Known::of(&setup);
+        let mut known = FileContents::of(&setup);
         let is_all = known.server == self.known.server;
         if known.sites != self.known.sites {
             let next = setup.sites.into_iter().zip(&known.sites);

@@ -44,7 +44,7 @@ pub(super) enum Order {
 
 /// Work that is due at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Due {
+enum DueWork {
     Sample,
     /// A connection or a client of a group starts, in the group's n-th activity.
     Begin {
@@ -128,7 +128,7 @@ pub(super) struct Engine {
     groups: Vec<State>,
     entries: BTreeMap<u64, Entry>,
     next_token: u64,
-    due: BinaryHeap<Reverse<(Instant, u64, Due)>>,
+    due: BinaryHeap<Reverse<(Instant, u64, DueWork)>>,
     sequence: u64,
     random: Random,
     scratch: Vec<u8>,
@@ -187,14 +187,14 @@ impl Engine {
         Ok(token)
     }
 
-    fn schedule(&mut self, at: Instant, due: Due) {
+    fn schedule(&mut self, at: Instant, due: DueWork) {
         self.sequence += 1;
         self.due.push(Reverse((at, self.sequence, due)));
     }
 
     /// Runs until it is stopped.
     pub(super) fn run(mut self, orders: &Receiver<Order>) -> Result<(), TrafficError> {
-        self.schedule(Instant::now() + SAMPLE_INTERVAL, Due::Sample);
+        self.schedule(Instant::now() + SAMPLE_INTERVAL, DueWork::Sample);
         let mut events = [EpollEvent::empty(); 128];
         loop {
             let ready = self
@@ -265,7 +265,7 @@ impl Engine {
         let now = Instant::now();
         for _ in 0..self.groups[group].placed.count {
             let at = now + self.random.within(spread);
-            self.schedule(at, Due::Begin { group, activity });
+            self.schedule(at, DueWork::Begin { group, activity });
         }
     }
 
@@ -325,25 +325,25 @@ impl Engine {
         tallies
     }
 
-    fn handle_due(&mut self, due: Due) -> Result<(), TrafficError> {
+    fn handle_due(&mut self, due: DueWork) -> Result<(), TrafficError> {
         match due {
-            Due::Sample => {
+            DueWork::Sample => {
                 self.sample();
-                self.schedule(Instant::now() + SAMPLE_INTERVAL, Due::Sample);
+                self.schedule(Instant::now() + SAMPLE_INTERVAL, DueWork::Sample);
             }
-            Due::Begin { group, activity } => {
+            DueWork::Begin { group, activity } => {
                 let state = &self.groups[group];
                 if state.active && state.activity == activity {
                     self.connect(group)?;
                 }
             }
-            Due::Probe { group, activity } => {
+            DueWork::Probe { group, activity } => {
                 let state = &self.groups[group];
                 if state.active && state.activity == activity {
                     self.probe(group)?;
                 }
             }
-            Due::Ask { token } => {
+            DueWork::Ask { token } => {
                 let mut failed = false;
                 if let Some(entry) = self.entries.get_mut(&token)
                     && let Socket::Client(client) = &mut entry.socket
@@ -484,10 +484,10 @@ impl Engine {
         let Work::Requests { think, persistent, .. } = state.placed.work else { return };
         let at = Instant::now() + self.random.exponential(think);
         if persistent {
-            self.schedule(at, Due::Ask { token });
+            self.schedule(at, DueWork::Ask { token });
         } else {
             self.remove(token);
-            self.schedule(at, Due::Begin { group, activity });
+            self.schedule(at, DueWork::Begin { group, activity });
         }
     }
 
@@ -504,7 +504,7 @@ impl Engine {
             return;
         }
         self.remove(token);
-        self.schedule(Instant::now() + RETRY, Due::Begin { group, activity });
+        self.schedule(Instant::now() + RETRY, DueWork::Begin { group, activity });
     }
 
     fn accepted(

@@ -34,7 +34,7 @@ pub(crate) struct ObservedPhase {
 
 /// All observations of a cell.
 #[derive(Debug)]
-pub(crate) struct Observed {
+pub(crate) struct CellObservations {
     pub(crate) begin: Instant,
     pub(crate) groups: Vec<Group>,
     /// The addresses of each group's data, source and destination.
@@ -46,7 +46,7 @@ pub(crate) struct Observed {
     pub(crate) keep_series: Option<Duration>,
 }
 
-impl Observed {
+impl CellObservations {
     /// The emulator's window of this name.
     pub(super) fn window<'a>(record: &'a Record, name: &str) -> Option<&'a Window> {
         record.windows.iter().find(|window| window.name == name)

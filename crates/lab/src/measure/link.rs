@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lull_sim::queue::Limit;
 
-use super::cell::{Observed, ObservedPhase};
+use super::cell::{CellObservations, ObservedPhase};
 use super::owners::{Owners, ends_of};
 use super::series;
 use crate::record::{GroupRecord, LinkRecord, PhaseRecord, SeriesRecord, rounded};
@@ -47,7 +47,7 @@ impl Sum {
 
 /// The emulator's record, with the known properties of its flows.
 pub(super) struct View<'a> {
-    observed: &'a Observed,
+    observed: &'a CellObservations,
     record: &'a Record,
     owners: Owners,
     pub(super) link: LinkRecord,
@@ -72,7 +72,7 @@ pub(crate) fn rounded_spread(spread: Option<Spread>) -> Option<Spread> {
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(observed: &'a Observed, record: &'a Record) -> Self {
+    pub(super) fn new(observed: &'a CellObservations, record: &'a Record) -> Self {
         let topology = &record.topology;
         let rate = topology.forward.rate_bit_s as f64;
         let rtt_s = topology.forward.delay_s + topology.reverse.delay_s;
@@ -90,7 +90,7 @@ impl<'a> View<'a> {
         let mut owners = Owners::new(&observed.groups, &observed.hosts);
         for phase in &observed.phases {
             for name in [&phase.settling, &phase.measured] {
-                if let Some(window) = Observed::window(record, name) {
+                if let Some(window) = CellObservations::window(record, name) {
                     owners.learn(window, &phase.after.1, &phase.active);
                 }
             }
@@ -99,8 +99,8 @@ impl<'a> View<'a> {
     }
 
     pub(super) fn phase(&self, phase: &ObservedPhase) -> Option<PhaseRecord> {
-        let settling = Observed::window(self.record, &phase.settling)?;
-        let measured = Observed::window(self.record, &phase.measured)?;
+        let settling = CellObservations::window(self.record, &phase.settling)?;
+        let measured = CellObservations::window(self.record, &phase.measured)?;
         let stretch = self.record.series.as_ref().map(|series| {
             let stretch = |samples| {
                 series::within(samples, series.interval_s, settling.start_s, measured.end_s)

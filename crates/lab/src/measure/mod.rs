@@ -6,7 +6,7 @@ mod owners;
 pub(crate) mod series;
 mod tally;
 
-pub(crate) use cell::{Observed, ObservedPhase};
+pub(crate) use cell::{CellObservations, ObservedPhase};
 use link::View;
 pub(crate) use link::rounded_spread;
 pub(crate) use owners::{Owners, ends_of};
@@ -14,7 +14,7 @@ pub(crate) use owners::{Owners, ends_of};
 use crate::record::{LinkRecord, PhaseRecord};
 
 /// The link, where one was emulated, and the phases' records.
-pub(crate) fn measure(observed: &Observed) -> (Option<LinkRecord>, Vec<PhaseRecord>) {
+pub(crate) fn measure(observed: &CellObservations) -> (Option<LinkRecord>, Vec<PhaseRecord>) {
     if let Some(record) = &observed.record {
         let view = View::new(observed, record);
         let phases = observed.phases.iter().filter_map(|phase| view.phase(phase)).collect();

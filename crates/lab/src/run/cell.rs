@@ -8,7 +8,7 @@ use super::processor::process_time;
 use super::stage::Stage;
 use super::watch::Watch;
 use super::{CellEnvironment, bare};
-use crate::measure::{Observed, ObservedPhase, measure};
+use crate::measure::{CellObservations, ObservedPhase, measure};
 use crate::plan;
 use crate::record::{CellRecord, rounded};
 use crate::simulate;
@@ -63,7 +63,7 @@ pub fn run_cell(
         return Err(CellError::TooSlow(overruns));
     }
     let emulator_cpu_s = record.as_ref().map_or(0.0, |record| record.cpu_s);
-    let observed = Observed {
+    let observed = CellObservations {
         begin,
         hosts: stage.hosts,
         groups: scenario.groups,

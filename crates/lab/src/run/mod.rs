@@ -25,7 +25,7 @@ pub use cost::{Budget, cores_of, estimate};
 use cost::{cores_after, time_of};
 pub use order::{CellError, Order};
 use presence::Presence;
-use schedule::{Due, Step};
+use schedule::{DueCell, Step};
 pub use watch::{Tick, Watch};
 
 use crate::plan::{Cell, Plan, PlanError, Selection};
@@ -385,7 +385,7 @@ impl Pass<'_> {
         let can_run = |cell: &&&Cell| refused.iter().all(|(other, _)| other.hash != cell.hash);
         let due = due.iter().filter(can_run).map(|cell| {
             let order = Order::new(self.plan, cell, controls.names(cell), data, self.runner.again);
-            Due { order, late: Self::late(&before, cell) }
+            DueCell { order, late: Self::late(&before, cell) }
         });
         let budget = Budget::of_this_machine(self.runner.jobs);
         schedule::run(due.collect(), &self.runner.isolation, &budget, |step| {

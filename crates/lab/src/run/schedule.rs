@@ -35,7 +35,7 @@ pub(super) enum NoRecord {
 }
 
 /// A cell to run.
-pub(super) struct Due {
+pub(super) struct DueCell {
     pub(super) order: Order,
     /// In how many earlier runs of it the emulator was late.
     pub(super) late: u32,
@@ -63,14 +63,14 @@ struct Running {
 /// Runs all due cells, as many at once as the budget allows. The first that fits is next: expensive cells do
 /// not delay cheap ones behind them, and start in their turn when there is room.
 pub(super) fn run(
-    due: Vec<Due>,
+    due: Vec<DueCell>,
     isolation: &Isolation,
     budget: &Budget,
     mut step: impl FnMut(Step) -> Result<(), RunError>,
 ) -> Result<(), RunError> {
     let (ended, results) = channel();
     let mut waiting: Vec<Waiting> = Vec::new();
-    for Due { order, late } in due {
+    for DueCell { order, late } in due {
         let scenario = order.scenario().expect("plans are checked when they are read");
         let cores = cores_after(late, &scenario);
         waiting.push(Waiting { order, scenario, cores });

@@ -24,13 +24,13 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// All observations of a run.
 pub(super) struct RunObservations {
-    phases: Vec<Observed>,
+    phases: Vec<PhaseObservations>,
     transfers: Vec<Transfer>,
     end: Timestamp,
 }
 
 /// The observations of a phase.
-struct Observed {
+struct PhaseObservations {
     begin: Timestamp,
     /// When the measurement began and ended.
     from: Timestamp,
@@ -116,7 +116,7 @@ impl RunObservations {
         let mut phases = Vec::new();
         let mut begin = Timestamp::ZERO;
         for (number, phase) in scenario.phases.iter().enumerate() {
-            phases.push(Observed::see(stage, scenario, number, phase, begin));
+            phases.push(PhaseObservations::see(stage, scenario, number, phase, begin));
             begin += phase.duration();
         }
         RunObservations { phases, transfers: stage.simulation.take_transfers(), end: begin }
@@ -188,7 +188,7 @@ impl RunObservations {
         stage: &Stage,
         group: &Group,
         at: usize,
-        observed: &Observed,
+        observed: &PhaseObservations,
         period: &ActivePhases,
     ) -> GroupRecord {
         let (before, after) = (&observed.before, &observed.after);
@@ -250,7 +250,7 @@ impl RunObservations {
         record: &mut GroupRecord,
         group: &Group,
         at: usize,
-        observed: &Observed,
+        observed: &PhaseObservations,
         period: &ActivePhases,
     ) {
         let (before, after) = (&observed.before, &observed.after);
@@ -276,7 +276,12 @@ impl RunObservations {
     /// first packet sent to the acknowledgement of the last), also if they were complete later. Leaving out
     /// the others would leave out the slowest ones. They count with the time from the sample after their
     /// request to the end of the run.
-    fn latency(&self, period: &ActivePhases, group: usize, observed: &Observed) -> Option<Latency> {
+    fn latency(
+        &self,
+        period: &ActivePhases,
+        group: usize,
+        observed: &PhaseObservations,
+    ) -> Option<Latency> {
         let own = || {
             self.transfers.iter().filter(|transfer| {
                 period.sources.contains(&transfer.source)
@@ -310,7 +315,7 @@ fn fill_times(record: &mut GroupRecord, rate: Rate, bytes: &[u64]) {
     }
 }
 
-impl Observed {
+impl PhaseObservations {
     fn see(
         stage: &mut Stage,
         scenario: &Scenario,
@@ -339,7 +344,18 @@ impl Observed {
         progress.pass(stage, scenario, to);
         let after = Snapshot::take(stage, number);
         let Progress { states, bytes, queueing_ms, looks, asked, .. } = progress;
-        Observed { begin, from, to, before, after, states, bytes, queueing_ms, looks, asked }
+        PhaseObservations {
+            begin,
+            from,
+            to,
+            before,
+            after,
+            states,
+            bytes,
+            queueing_ms,
+            looks,
+            asked,
+        }
     }
 }
 

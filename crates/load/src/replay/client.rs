@@ -177,12 +177,12 @@ struct Page {
     used: Vec<DocumentId>,
     /// The script waits this long before it asks first.
     wait: Option<Duration>,
-    looked: Looked,
+    looked: ServerCheckState,
 }
 
 /// Whether a page was probed for a cache in front.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Looked {
+enum ServerCheckState {
     #[default]
     No,
     /// The answer is under way.
@@ -363,7 +363,7 @@ impl Client {
         let is_wanted = self.is_awaited || self.fetches(page);
         if self.hint_use.is_scripted() && !is_wanted {
             let is_fetching = self.fetching.take().is_some();
-            if is_fetching || was.looked == Looked::Open {
+            if is_fetching || was.looked == ServerCheckState::Open {
                 effects.push(Effect::Stop);
             }
         }
@@ -494,7 +494,7 @@ impl Client {
 
     /// The probe is answered: the hinting server itself, or a cache in front of it.
     pub fn server_checked(&mut self, now: Duration, is_server: bool, effects: &mut Vec<Effect>) {
-        self.page.looked = Looked::Yes;
+        self.page.looked = ServerCheckState::Yes;
         if !is_server {
             self.list.clear();
             self.asking = Asking::Done;
@@ -527,7 +527,7 @@ impl Client {
             // has requests, each with its own page.
             _ => !self.caching || self.open.is_empty(),
         };
-        if !may_fetch || self.fetching.is_some() || self.page.looked == Looked::Open {
+        if !may_fetch || self.fetching.is_some() || self.page.looked == ServerCheckState::Open {
             return;
         }
         if now >= self.list_until {
@@ -542,9 +542,10 @@ impl Client {
         while let Some(next) = self.list.pop_front() {
             let is_there = matches!(next, Ahead::Document(document)
                 if self.cache.contains_key(&document) || self.open.contains_key(&document));
-            if !is_there && self.hint_use.is_scripted() && self.page.looked == Looked::No {
+            if !is_there && self.hint_use.is_scripted() && self.page.looked == ServerCheckState::No
+            {
                 let Some(page) = self.pages.back() else { return };
-                self.page.looked = Looked::Open;
+                self.page.looked = ServerCheckState::Open;
                 self.list.push_front(next);
                 effects.push(Effect::ServerCheck(*page));
                 return;

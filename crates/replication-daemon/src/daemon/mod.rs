@@ -51,7 +51,7 @@ pub use replica::{
     ReplicaOptions, ReplicaStatus,
 };
 
-pub(crate) use observed::{Observed, Way};
+pub(crate) use observed::{ObservedStream, Way};
 pub(crate) use replica::Retries;
 
 pub(crate) use clock::certificate_time;

@@ -18,14 +18,14 @@ pub(crate) enum Way {
 /// A stream that reports each time. It is below TLS, which returns bytes a record at a time: on a slow line
 /// one record takes longer than the allowed silence.
 #[derive(Debug)]
-pub(crate) struct Observed<S, F> {
+pub(crate) struct ObservedStream<S, F> {
     stream: S,
     on_use: F,
 }
 
-impl<S, F: FnMut(&S, Way)> Observed<S, F> {
+impl<S, F: FnMut(&S, Way)> ObservedStream<S, F> {
     pub(crate) fn new(stream: S, on_use: F) -> Self {
-        Observed { stream, on_use }
+        ObservedStream { stream, on_use }
     }
 
     fn report_use(&mut self, way: Way) {
@@ -38,7 +38,7 @@ impl<S, F: FnMut(&S, Way)> Observed<S, F> {
     }
 }
 
-impl<S: AsyncRead + Unpin, F: FnMut(&S, Way) + Unpin> AsyncRead for Observed<S, F> {
+impl<S: AsyncRead + Unpin, F: FnMut(&S, Way) + Unpin> AsyncRead for ObservedStream<S, F> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -53,7 +53,7 @@ impl<S: AsyncRead + Unpin, F: FnMut(&S, Way) + Unpin> AsyncRead for Observed<S, 
     }
 }
 
-impl<S: AsyncWrite + Unpin, F: FnMut(&S, Way) + Unpin> AsyncWrite for Observed<S, F> {
+impl<S: AsyncWrite + Unpin, F: FnMut(&S, Way) + Unpin> AsyncWrite for ObservedStream<S, F> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -32,12 +32,12 @@ pub(super) struct Outlines(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    kept: Mutex<Kept>,
+    kept: Mutex<OutlineCache>,
     places: [Semaphore; Lane::COUNT],
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct OutlineCache {
     outlines: BTreeMap<Digest, (u64, Arc<Outline>, usize)>,
     /// By their last use.
     used: BTreeMap<u64, Digest>,
@@ -47,7 +47,7 @@ struct Kept {
     coming: BTreeMap<Digest, Weak<watch::Sender<Option<Found>>>>,
 }
 
-impl Kept {
+impl OutlineCache {
     fn get(&mut self, digest: &Digest) -> Found {
         let (used, outline, _) = self.outlines.get_mut(digest)?;
         self.used.remove(used);
@@ -181,7 +181,7 @@ impl Shared {
         is_given_up
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, OutlineCache> {
         // The data are consistent whenever a panic is possible.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn most_recently_used_outlines_are_kept() {
-        let mut kept = Kept::default();
+        let mut kept = OutlineCache::default();
         for number in 0..10 {
             kept.put(digest(number), outline(), MAX_BYTES / 4);
             assert!(kept.get(&digest(0)).is_some(), "at {number}");

@@ -133,7 +133,7 @@ pub(super) fn number_of(path: &[u8], version: Option<Sequence>) -> u64 {
 }
 
 #[derive(Debug)]
-struct Known<B> {
+struct KnownNode<B> {
     node: Node<B>,
     /// The number of lookups by the kernel that it has not forgotten.
     lookups: u64,
@@ -142,14 +142,14 @@ struct Known<B> {
 /// All inodes that the kernel knows.
 #[derive(Debug)]
 pub(super) struct Nodes<B> {
-    known: BTreeMap<u64, Known<B>>,
+    known: BTreeMap<u64, KnownNode<B>>,
     numbers: BTreeMap<Key, u64>,
     last: u64,
 }
 
 impl<B> Nodes<B> {
     pub(super) fn new() -> Self {
-        let root = Known { node: Node::Folder(NodePath::Now(None), Mode::IMPLIED), lookups: 1 };
+        let root = KnownNode { node: Node::Folder(NodePath::Now(None), Mode::IMPLIED), lookups: 1 };
         Nodes { known: [(ROOT, root)].into(), numbers: BTreeMap::new(), last: ROOT }
     }
 
@@ -168,7 +168,7 @@ impl<B> Nodes<B> {
             return *number;
         }
         self.last += 1;
-        self.known.insert(self.last, Known { node, lookups: 1 });
+        self.known.insert(self.last, KnownNode { node, lookups: 1 });
         self.numbers.insert(key, self.last);
         self.last
     }
@@ -180,7 +180,7 @@ impl<B> Nodes<B> {
         if known.lookups > 0 || number == ROOT {
             return;
         }
-        if let Some(Known { node, .. }) = self.known.remove(&number) {
+        if let Some(KnownNode { node, .. }) = self.known.remove(&number) {
             self.numbers.remove(&node.key());
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
-use crate::daemon::{Observed, Way};
+use crate::daemon::{ObservedStream, Way};
 
 /// An idle connection is probed after this time.
 const IDLE: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ const GONE: Duration = Duration::from_secs(IDLE.as_secs() + INTERVAL.as_secs() *
 pub(super) fn watched(
     tcp: TcpStream,
     untaken: Duration,
-) -> io::Result<Observed<TcpStream, impl FnMut(&TcpStream, Way) + Unpin>> {
+) -> io::Result<ObservedStream<TcpStream, impl FnMut(&TcpStream, Way) + Unpin>> {
     let socket = SockRef::from(&tcp);
     let keepalive = TcpKeepalive::new();
     let keepalive = keepalive.with_time(IDLE).with_interval(INTERVAL).with_retries(PROBES);
@@ -35,7 +35,7 @@ pub(super) fn watched(
     let gone = GONE.min(untaken);
     socket.set_tcp_user_timeout(Some(gone))?;
     let mut last = Way::In;
-    Ok(Observed::new(tcp, move |tcp, way| {
+    Ok(ObservedStream::new(tcp, move |tcp, way| {
         if core::mem::replace(&mut last, way) != way {
             // Counted while nothing is acknowledged, and while the other side has no room. Neither is the
             // case on a slow line.
@@ -59,7 +59,8 @@ mod tests {
     const UNTAKEN: Duration = Duration::from_secs(600);
 
     /// The two sides of a connection.
-    async fn connection() -> (Observed<TcpStream, impl FnMut(&TcpStream, Way) + Unpin>, TcpStream) {
+    async fn connection()
+    -> (ObservedStream<TcpStream, impl FnMut(&TcpStream, Way) + Unpin>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (tcp, _) = listener.accept().await.unwrap();

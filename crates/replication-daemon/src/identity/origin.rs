@@ -49,7 +49,7 @@ struct Open {
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-struct Known {
+struct ReplicaRecord {
     name: String,
     ticket: Option<Open>,
     /// Hashes of its certificates, the newest first. The second one is valid until the first was used.
@@ -70,7 +70,7 @@ struct Known {
 
 /// The contents of the file.
 #[derive(Clone, Serialize, Deserialize)]
-struct Kept {
+struct OriginFile {
     /// The issuing authority, and during a replacement the previous one.
     authorities: Vec<Certified>,
     origin: Certified,
@@ -81,7 +81,7 @@ struct Kept {
     /// any more.
     #[serde(default)]
     other_token_key: Option<[u8; 32]>,
-    replicas: BTreeMap<u32, Known>,
+    replicas: BTreeMap<u32, ReplicaRecord>,
     /// Encrypts this identity in the log that several origins share.
     #[serde(default)]
     log_key: Option<[u8; 32]>,
@@ -91,7 +91,7 @@ struct Kept {
 /// returns.
 pub struct OriginIdentity {
     folder: PathBuf,
-    kept: Kept,
+    kept: OriginFile,
     /// The last state that a token of the replaced key may name: the last one when the last such token could
     /// be made. Not in the file: after a start a later state is used, which is also safe.
     old_tokens: Option<Sequence>,
@@ -173,7 +173,7 @@ impl OriginIdentity {
     pub fn create(folder: &Path, now: WallTime) -> Result<Self, IdentityError> {
         let authority = make_authority(now)?;
         let origin = make_origin(&authority, now)?;
-        let kept = Kept {
+        let kept = OriginFile {
             authorities: vec![authority],
             origin,
             token_key: random()?,
@@ -190,7 +190,7 @@ impl OriginIdentity {
     /// # Errors
     /// If there is no origin, it is damaged, or it cannot be written.
     pub fn open(folder: &Path, now: WallTime) -> Result<Self, IdentityError> {
-        let kept: Kept = files::read(folder)?;
+        let kept: OriginFile = files::read(folder)?;
         if kept.authorities.is_empty() {
             return Err(IdentityError::Damaged(files::file(folder)));
         }
@@ -220,7 +220,7 @@ impl OriginIdentity {
     /// Changes the persistent data, in the file first.
     fn change<T, E: From<IdentityError>>(
         &mut self,
-        change: impl FnOnce(&mut Kept) -> Result<T, E>,
+        change: impl FnOnce(&mut OriginFile) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut kept = self.kept.clone();
         let value = change(&mut kept)?;
@@ -301,7 +301,7 @@ impl OriginIdentity {
             let old = kept.replicas.iter().find(|(_, known)| known.name == name);
             let next = kept.replicas.last_key_value().map_or(0, |(last, _)| last + 1);
             let number = old.map_or(next, |(number, _)| *number);
-            let known = kept.replicas.entry(number).or_insert_with(|| Known {
+            let known = kept.replicas.entry(number).or_insert_with(|| ReplicaRecord {
                 name: name.to_owned(),
                 ticket: None,
                 certificates: Vec::new(),
@@ -542,25 +542,25 @@ impl OriginIdentity {
     }
 }
 
-impl Kept {
+impl OriginFile {
     /// Whether session tokens with the replaced key may still be made: a replica has not used a newer
     /// certificate.
     fn makes_old_tokens(&self) -> bool {
-        let may = |known: &Known| {
+        let may = |known: &ReplicaRecord| {
             known.has_joined() && (known.trusts_both || known.certificates.len() > 1)
         };
         self.authorities.len() > 1 || self.replicas.values().any(may)
     }
 }
 
-impl Known {
+impl ReplicaRecord {
     fn has_joined(&self) -> bool {
         !self.certificates.is_empty() && !self.revoked
     }
 }
 
 /// Whether a replica may not trust the newest authority so far: it has used no certificate of it.
-fn behind(kept: &Kept, known: &Known) -> bool {
+fn behind(kept: &OriginFile, known: &ReplicaRecord) -> bool {
     let newest = hex(&fingerprint(&kept.authorities[0].certificate));
     known.has_joined()
         && (known.certificates.len() > 1 || known.authority.as_deref() != Some(&newest[..]))
@@ -568,7 +568,7 @@ fn behind(kept: &Kept, known: &Known) -> bool {
 
 /// Issues a certificate for the key of a request, and notes it.
 fn certify(
-    kept: &mut Kept,
+    kept: &mut OriginFile,
     replica: ReplicaId,
     request: &[u8],
     now: WallTime,

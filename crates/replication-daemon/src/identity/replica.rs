@@ -23,7 +23,7 @@ use super::{
 
 /// The contents of the file.
 #[derive(Clone, Serialize, Deserialize)]
-struct Kept {
+struct ReplicaFile {
     replica: u32,
     address: String,
     key: Vec<u8>,
@@ -122,7 +122,7 @@ impl Joining {
         enrolled: Enrolled,
         now: WallTime,
     ) -> Result<ReplicaIdentity, IdentityError> {
-        let kept = Kept {
+        let kept = ReplicaFile {
             replica: enrolled.replica.0,
             address: self.ticket.address,
             key: self.key.serialize_der(),
@@ -144,7 +144,7 @@ impl Joining {
 /// The identity of a replica.
 pub struct ReplicaIdentity {
     folder: PathBuf,
-    kept: Kept,
+    kept: ReplicaFile,
 }
 
 impl fmt::Debug for ReplicaIdentity {
@@ -208,7 +208,7 @@ impl ReplicaIdentity {
             return Ok(());
         }
         ticket::check(address)?;
-        let kept = Kept { address: address.to_owned(), ..self.kept.clone() };
+        let kept = ReplicaFile { address: address.to_owned(), ..self.kept.clone() };
         files::write(&self.folder, &kept)?;
         self.kept = kept;
         Ok(())
@@ -268,7 +268,7 @@ impl ReplicaIdentity {
         enrolled: Enrolled,
         now: WallTime,
     ) -> Result<(), IdentityError> {
-        let kept = Kept {
+        let kept = ReplicaFile {
             replica: self.kept.replica,
             address: self.kept.address.clone(),
             key: renewal.key.serialize_der(),

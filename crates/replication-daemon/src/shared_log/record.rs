@@ -15,7 +15,7 @@ const NAME: &str = "log.json";
 
 /// The contents of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+struct RecordFile {
     /// The address of the log.
     log: String,
     /// The random number of this folder, in hexadecimal digits.
@@ -36,7 +36,7 @@ impl Record {
         address: Option<LogAddress>,
     ) -> Result<Option<Self>, StoreError> {
         let path = folder.join(NAME);
-        let before: Option<Kept> = match fs::read(&path) {
+        let before: Option<RecordFile> = match fs::read(&path) {
             Ok(bytes) => {
                 let kept = serde_json::from_slice(&bytes);
                 Some(kept.map_err(|_| StoreError::Damaged(format!("`{}`", path.display())))?)
@@ -52,7 +52,7 @@ impl Record {
             None => NodeId(random()?),
         };
         let hex: String = node.0.iter().map(|byte| format!("{byte:02x}")).collect();
-        let kept = Kept { log: address.to_string(), node: hex };
+        let kept = RecordFile { log: address.to_string(), node: hex };
         if before.as_ref() != Some(&kept) {
             write(folder, &kept).map_err(|source| StoreError::Folder { path, source })?;
         }
@@ -72,7 +72,7 @@ fn parse(text: &str) -> Option<NodeId> {
 }
 
 /// Replaces the file, durably.
-fn write(folder: &FilePath, kept: &Kept) -> io::Result<()> {
+fn write(folder: &FilePath, kept: &RecordFile) -> io::Result<()> {
     let (path, beside) = (folder.join(NAME), folder.join(format!("{NAME}.new")));
     fs::write(&beside, serde_json::to_vec_pretty(kept)?)?;
     File::open(&beside)?.sync_all()?;

@@ -76,16 +76,16 @@ struct Budget(AtomicU64);
 
 /// Bytes in memory, counted while they exist.
 #[derive(Debug)]
-struct Counted {
+struct CountedBytes {
     bytes: Vec<u8>,
     /// Number of them that the budget counts.
     counted: u64,
     budget: Arc<Budget>,
 }
 
-impl Counted {
+impl CountedBytes {
     fn new(budget: &Arc<Budget>) -> Self {
-        Counted { bytes: Vec::new(), counted: 0, budget: Arc::clone(budget) }
+        CountedBytes { bytes: Vec::new(), counted: 0, budget: Arc::clone(budget) }
     }
 
     /// Appends bytes; returns whether the budget has room for them.
@@ -99,13 +99,13 @@ impl Counted {
     }
 }
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for CountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
         self.budget.0.fetch_add(self.counted, Ordering::Relaxed);
     }
@@ -214,7 +214,7 @@ impl Bodies {
             bodies: self.clone(),
             hasher: Hasher::new(),
             size: 0,
-            memory: Counted::new(&self.budget),
+            memory: CountedBytes::new(&self.budget),
             file: None,
         }
     }
@@ -351,7 +351,7 @@ pub struct Stager {
     hasher: Hasher,
     size: u64,
     /// The bytes that are not in the file.
-    memory: Counted,
+    memory: CountedBytes,
     file: Option<(Name, Box<dyn MultipartUpload>)>,
 }
 
@@ -372,8 +372,8 @@ impl Stager {
     }
 
     /// Takes the bytes in memory.
-    fn take(&mut self) -> Counted {
-        core::mem::replace(&mut self.memory, Counted::new(&self.bodies.budget))
+    fn take(&mut self) -> CountedBytes {
+        core::mem::replace(&mut self.memory, CountedBytes::new(&self.bodies.budget))
     }
 
     fn flush(&mut self) -> Result<Result<(), DiskFull>, StoreError> {

@@ -25,7 +25,7 @@ const MAPPED: Duration = Duration::from_secs(60);
 
 /// The last read of one file.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct LastRead {
     fingerprint: Fingerprint,
     content: Content,
     /// It may have changed since, with the same fingerprint.
@@ -36,7 +36,7 @@ struct Known {
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    files: BTreeMap<Path, Known>,
+    files: BTreeMap<Path, LastRead>,
     /// The names of files that have more than one, by inode.
     linked: BTreeMap<u64, BTreeSet<Name>>,
     /// Those of these inodes whose other names were all searched for.
@@ -82,7 +82,7 @@ impl Index {
     /// never changes.
     pub(super) fn know(&mut self, path: &Path, fingerprint: Fingerprint, content: Content) {
         self.forget(path);
-        let known = Known { fingerprint, content, is_doubtful: false, round: self.round };
+        let known = LastRead { fingerprint, content, is_doubtful: false, round: self.round };
         self.files.insert(path.clone(), known);
     }
 
@@ -95,13 +95,13 @@ impl Index {
         names: u64,
         begun: WallTime,
     ) {
-        let is_other = |known: &Known| known.fingerprint.inode != fingerprint.inode || names < 2;
+        let is_other = |known: &LastRead| known.fingerprint.inode != fingerprint.inode || names < 2;
         if self.files.get(path).is_some_and(is_other) {
             self.forget(path);
         }
         let margin = if self.closed.remove(name) { TICK } else { MAPPED };
         let is_doubtful = fingerprint.changed.plus(margin) > begun;
-        let known = Known { fingerprint, content, is_doubtful, round: self.round };
+        let known = LastRead { fingerprint, content, is_doubtful, round: self.round };
         self.files.insert(path.clone(), known);
         if names > 1 {
             self.linked.entry(fingerprint.inode).or_default().insert(name.clone());

@@ -32,9 +32,9 @@ fn link(discipline: Discipline, buffer: Limit) -> LinkParameters {
 
 /// A wire that stores its packets.
 #[derive(Default)]
-struct Kept(EventQueue<Packet>);
+struct RecordingWire(EventQueue<Packet>);
 
-impl Wire for Kept {
+impl Wire for RecordingWire {
     fn carry(&mut self, arrives: Timestamp, packet: &Packet) {
         self.0.insert(arrives, *packet);
     }
@@ -45,9 +45,9 @@ impl Wire for Kept {
 fn arrivals(parameters: &LinkParameters, sent: &[(u64, u8)]) -> Vec<(u32, u64)> {
     let mut links = Links::default();
     links.add(parameters, 1);
-    let mut wire = Kept::default();
+    let mut wire = RecordingWire::default();
     let mut arrived = Vec::new();
-    let mut deliver = |links: &mut Links, wire: &mut Kept, until: Timestamp| {
+    let mut deliver = |links: &mut Links, wire: &mut RecordingWire, until: Timestamp| {
         while let Some((time, packet)) = wire.0.pop(until) {
             links.deliver(wire, 0, time);
             arrived.push((packet.owner.slot(), time.as_micros()));
@@ -178,7 +178,7 @@ fn groups_of_one_codepoint_are_counted_separately() {
     let mut links = Links::default();
     links.add(&link(Discipline::DropTail, Limit::Packets(1)), 1);
     links.observe(0);
-    let mut wire = Kept::default();
+    let mut wire = RecordingWire::default();
     for (number, group) in [(0, 1), (1, 2), (2, 2)] {
         let packet = Packet { owner: Owner::new(number, group), ..packet(0, 1_000, 0) };
         links.arrive(&mut wire, 0, at(0), &packet);
@@ -194,7 +194,7 @@ fn percentiles_cover_the_longest_wait() {
     let mut links = Links::default();
     links.add(&link(Discipline::DropTail, Limit::Packets(9)), 1);
     links.observe(0);
-    let mut wire = Kept::default();
+    let mut wire = RecordingWire::default();
     for number in 0..10 {
         links.arrive(&mut wire, 0, at(0), &packet(number, 1_000, 0));
     }
@@ -212,7 +212,7 @@ fn drops_close_together_are_one_overflow() {
         links.add(&link(Discipline::DropTail, Limit::Packets(1)), 1);
         links.observe(0);
         links.set_overflow(0, lasts_micros * 1_000);
-        let mut wire = Kept::default();
+        let mut wire = RecordingWire::default();
         for (number, &micros) in (0u32..).zip(drops) {
             // The link is busy for a millisecond, another packet waits, and the third is dropped.
             for group in [1, 1, number as u8] {

@@ -17,7 +17,7 @@ use crate::random::Random;
 use crate::tcp::receiver::FIRST_WINDOW;
 use crate::tcp::{Receiver, Sender};
 use crate::topology::NoRouteError;
-use crate::traffic::datagrams::{Due, Schedule};
+use crate::traffic::datagrams::{DueDatagram, Schedule};
 use crate::traffic::documents::Requests;
 use crate::traffic::{self, Datagrams, Demand, Documents, Flow, Tcp};
 
@@ -59,7 +59,7 @@ enum Kind {
     },
     Datagrams {
         schedule: Schedule,
-        next: Option<Due>,
+        next: Option<DueDatagram>,
         stop: Timestamp,
         forward: u32,
         dscp: u8,
@@ -389,7 +389,7 @@ impl Simulation {
         let Kind::Datagrams { schedule, next, stop, forward, dscp, .. } = &mut source.kind else {
             return;
         };
-        let Some(Due { bytes, .. }) = *next else { return };
+        let Some(DueDatagram { bytes, .. }) = *next else { return };
         *next = schedule.next().filter(|due| due.at < *stop);
         source.counters.datagrams_sent += 1;
         let packet = Packet {

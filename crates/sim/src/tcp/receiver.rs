@@ -12,7 +12,7 @@ use crate::packet::{AckHeader, DataHeader, SACK_BLOCKS, SackBlock};
 
 /// Why, and when, an acknowledgement is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
+enum PendingAck {
     /// No acknowledgement is due.
     Nothing,
     /// A segment waits for another one (RFC 1122 §4.2.3.2).
@@ -33,7 +33,7 @@ pub struct Receiver {
     window: u32,
     recovery_sack: bool,
     delayed_ack: super::DelayedAck,
-    due: Due,
+    due: PendingAck,
     /// Segments that have arrived so far, up to the number that is acknowledged at once.
     quick: u32,
     /// Segments that arrived beyond `next`: blocks in ascending order that do not touch.
@@ -95,7 +95,7 @@ impl Receiver {
             window: parameters.receive_window,
             recovery_sack: parameters.recovery == super::Recovery::Sack,
             delayed_ack: parameters.delayed_ack,
-            due: Due::Nothing,
+            due: PendingAck::Nothing,
             quick: 0,
             blocks: VecDeque::new(),
             recent: [u32::MAX; SACK_BLOCKS],
@@ -192,16 +192,18 @@ impl Receiver {
         // other segment will follow it.
         let at_once = !is_in_order || had_hole || data.last || self.quick <= self.delayed_ack.quick;
         self.due = match self.due {
-            _ if at_once => Due::Now,
-            Due::Now => Due::Now,
-            Due::Nothing if self.delayed_ack.every <= 1 => Due::Now,
-            Due::Nothing => {
+            _ if at_once => PendingAck::Now,
+            PendingAck::Now => PendingAck::Now,
+            PendingAck::Nothing if self.delayed_ack.every <= 1 => PendingAck::Now,
+            PendingAck::Nothing => {
                 let timeout = core::time::Duration::from_nanos(self.delayed_ack.timeout_nanos);
-                Due::Delayed { segments: 1, deadline: now + timeout }
+                PendingAck::Delayed { segments: 1, deadline: now + timeout }
             }
-            Due::Delayed { segments, .. } if segments + 1 >= self.delayed_ack.every => Due::Now,
-            Due::Delayed { segments, deadline } => {
-                Due::Delayed { segments: segments + 1, deadline }
+            PendingAck::Delayed { segments, .. } if segments + 1 >= self.delayed_ack.every => {
+                PendingAck::Now
+            }
+            PendingAck::Delayed { segments, deadline } => {
+                PendingAck::Delayed { segments: segments + 1, deadline }
             }
         };
     }
@@ -260,24 +262,24 @@ impl Receiver {
     /// When to call [`handle_timeout`](Receiver::handle_timeout).
     pub fn deadline(&self) -> Option<Timestamp> {
         match self.due {
-            Due::Delayed { deadline, .. } => Some(deadline),
-            Due::Nothing | Due::Now => None,
+            PendingAck::Delayed { deadline, .. } => Some(deadline),
+            PendingAck::Nothing | PendingAck::Now => None,
         }
     }
 
     /// The time is `now`: an acknowledgement that has waited for its deadline is due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         if self.deadline().is_some_and(|deadline| deadline <= now) {
-            self.due = Due::Now;
+            self.due = PendingAck::Now;
         }
     }
 
     /// The acknowledgement that must be sent now, if any.
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<AckHeader> {
-        if self.due != Due::Now {
+        if self.due != PendingAck::Now {
             return None;
         }
-        self.due = Due::Nothing;
+        self.due = PendingAck::Nothing;
         self.steered_window(now);
         let clock = if self.is_steered() { Self::clock(now) } else { 0 };
         Some(AckHeader { clock, ..self.header() })

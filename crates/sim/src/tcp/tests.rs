@@ -14,7 +14,7 @@ mod pacing;
 
 /// An input of a controller.
 #[derive(Clone, Debug, PartialEq)]
-enum Told {
+enum ControllerInput {
     Ack(Ack),
     Mark,
     Timeout,
@@ -25,18 +25,18 @@ enum Told {
 struct Fixed {
     packets: u32,
     pacing: Option<Pacing>,
-    told: Arc<Mutex<Vec<Told>>>,
+    told: Arc<Mutex<Vec<ControllerInput>>>,
 }
 
 impl Fixed {
-    fn record(&self, told: Told) {
+    fn record(&self, told: ControllerInput) {
         self.told.lock().unwrap().push(told);
     }
 }
 
 impl Controller for Fixed {
     fn handle_ack(&mut self, ack: &Ack) {
-        self.record(Told::Ack(*ack));
+        self.record(ControllerInput::Ack(*ack));
     }
 
     fn handle_loss(&mut self, _: Timestamp, _: u32) {
@@ -44,15 +44,15 @@ impl Controller for Fixed {
     }
 
     fn handle_mark(&mut self, _: Timestamp, _: u32) {
-        self.record(Told::Mark);
+        self.record(ControllerInput::Mark);
     }
 
     fn handle_timeout(&mut self, _: Timestamp, _: u32) {
-        self.record(Told::Timeout);
+        self.record(ControllerInput::Timeout);
     }
 
     fn handle_idle(&mut self, _: Timestamp) {
-        self.record(Told::Idle);
+        self.record(ControllerInput::Idle);
     }
 
     fn window(&self) -> Window {
@@ -76,7 +76,7 @@ impl Controller for Fixed {
 struct Bench {
     sender: Sender,
     now: Timestamp,
-    told: Arc<Mutex<Vec<Told>>>,
+    told: Arc<Mutex<Vec<ControllerInput>>>,
 }
 
 const PLAIN: Parameters = Parameters {
@@ -159,13 +159,16 @@ impl Bench {
         self.numbers()
     }
 
-    fn told(&self) -> Vec<Told> {
+    fn told(&self) -> Vec<ControllerInput> {
         self.told.lock().unwrap().clone()
     }
 
     /// A sum over the acknowledgements that the controller received.
     fn sum(&self, of: impl Fn(&Ack) -> u32) -> u32 {
-        self.told().iter().map(|told| if let Told::Ack(ack) = told { of(ack) } else { 0 }).sum()
+        self.told()
+            .iter()
+            .map(|told| if let ControllerInput::Ack(ack) = told { of(ack) } else { 0 })
+            .sum()
     }
 
     /// Losses that the controller received as new.
@@ -179,7 +182,7 @@ impl Bench {
 
     fn last_ack(&self) -> Ack {
         match self.told().pop() {
-            Some(Told::Ack(ack)) => ack,
+            Some(ControllerInput::Ack(ack)) => ack,
             other => panic!("the controller was told {other:?}"),
         }
     }
@@ -385,7 +388,7 @@ fn timeout_retransmits_everything_and_doubles_rto() {
     // §2.1: a second before the first measurement.
     assert_eq!(bench.sender.retransmission_deadline(), Timestamp::from_micros(1_000_000));
     assert_eq!(bench.time_out(), [0, 1, 2, 3]);
-    assert_eq!(bench.told(), [Told::Timeout]);
+    assert_eq!(bench.told(), [ControllerInput::Timeout]);
     // §5.5 and §5.6: two seconds from then.
     assert_eq!(bench.sender.retransmission_deadline(), Timestamp::from_micros(3_000_000));
     assert_eq!(bench.time_out(), [0, 1, 2, 3]);
@@ -471,11 +474,11 @@ fn controller_learns_of_a_pause_before_the_next_segment() {
     bench.sender.write(bench.now, 1_000);
     bench.numbers();
     bench.at(300).ack(2, &[]);
-    assert!(!bench.told().contains(&Told::Idle));
+    assert!(!bench.told().contains(&ControllerInput::Idle));
     bench.at(900);
     bench.sender.write(bench.now, 1_000);
     assert_eq!(bench.numbers(), [2]);
-    assert_eq!(bench.told().last(), Some(&Told::Idle));
+    assert_eq!(bench.told().last(), Some(&ControllerInput::Idle));
 }
 
 /// RFC 6298 §5.7.

@@ -75,7 +75,7 @@ pub enum Pattern {
 
 /// A datagram that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Due {
+pub struct DueDatagram {
     /// Its time.
     pub at: Timestamp,
     /// Its length.
@@ -124,18 +124,18 @@ fn gap(bytes: u16, bits_per_second: u64) -> Duration {
 }
 
 impl Iterator for Schedule {
-    type Item = Due;
+    type Item = DueDatagram;
 
-    fn next(&mut self) -> Option<Due> {
+    fn next(&mut self) -> Option<DueDatagram> {
         match self.pattern {
             Pattern::Constant { bits_per_second, bytes } => {
                 let at = self.next;
                 self.next += gap(bytes, bits_per_second);
-                Some(Due { at, bytes })
+                Some(DueDatagram { at, bytes })
             }
             Pattern::Poisson { bits_per_second, bytes } => {
                 self.next += self.random.exponential(gap(bytes, bits_per_second));
-                Some(Due { at: self.next, bytes })
+                Some(DueDatagram { at: self.next, bytes })
             }
             Pattern::OnOffPareto { bits_per_second, bytes, on_nanos, off_nanos, shape } => {
                 // The source begins off, so that several sources do not start together.
@@ -147,7 +147,7 @@ impl Iterator for Schedule {
                 }
                 let at = self.next;
                 self.next += gap(bytes, bits_per_second);
-                Some(Due { at, bytes })
+                Some(DueDatagram { at, bytes })
             }
             Pattern::Bursts { bits_per_second, bytes, burst_bytes, every_nanos } => {
                 if self.given >= burst_bytes {
@@ -161,12 +161,12 @@ impl Iterator for Schedule {
                 let bytes = bytes.min(u16::try_from(left).unwrap_or(u16::MAX));
                 self.given += u64::from(bytes);
                 self.next += gap(bytes, bits_per_second);
-                Some(Due { at, bytes })
+                Some(DueDatagram { at, bytes })
             }
             Pattern::Trace(ref trace) => {
                 let &(nanos, bytes) = trace.get(self.given as usize)?;
                 self.given += 1;
-                Some(Due { at: self.start + Duration::from_nanos(nanos), bytes })
+                Some(DueDatagram { at: self.start + Duration::from_nanos(nanos), bytes })
             }
         }
     }
@@ -230,7 +230,7 @@ mod tests {
         let trace = vec![(0, 40), (7, 1_500), (7, 40)];
         let given: Vec<_> = schedule(Pattern::Trace(trace)).collect();
         let at = |nanos| Timestamp::from_nanos(SECOND + nanos);
-        assert_eq!(given[1], Due { at: at(7), bytes: 1_500 });
+        assert_eq!(given[1], DueDatagram { at: at(7), bytes: 1_500 });
         assert_eq!(given.len(), 3);
     }
 }

@@ -32,7 +32,7 @@ pub use share::{Grant, Rationing, Wanted};
 pub use thresholds::{Learning, ObjectId, Thresholds};
 
 use share::Share;
-use thresholds::Known;
+use thresholds::LearnedThresholds;
 
 /// How the budget grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +193,7 @@ struct Sent {
 #[derive(Clone, Debug)]
 pub struct Budget {
     parameters: Parameters,
-    known: Known,
+    known: LearnedThresholds,
     state: State,
     /// B, in requests per second.
     budget: u32,
@@ -217,7 +217,7 @@ impl Budget {
         assert!(parameters.epoch > Duration::ZERO, "an epoch takes time");
         assert!(parameters.samples > 0, "a budget grows after a sample at least");
         assert!(parameters.document > 0, "a list has room for a file");
-        let known = Known::new(&parameters.thresholds);
+        let known = LearnedThresholds::new(&parameters.thresholds);
         let share = Share::new(parameters.epoch, parameters.document, parameters.rationing, now);
         let state = match parameters.thresholds {
             Thresholds::Given(_) => State::Counting(0),

@@ -70,12 +70,12 @@ struct Object {
 
 /// The knowledge about the objects.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct LearnedThresholds {
     objects: Vec<Object>,
     learning: Option<Learning>,
 }
 
-impl Known {
+impl LearnedThresholds {
     pub(super) fn new(thresholds: &Thresholds) -> Self {
         let (objects, learning) = match thresholds {
             Thresholds::Given(given) => {
@@ -87,7 +87,7 @@ impl Known {
                 (vec![Object::default(); *objects], Some(*learning))
             }
         };
-        let known = Known { objects, learning };
+        let known = LearnedThresholds { objects, learning };
         assert!(!known.objects.is_empty(), "a monitor needs an object to probe");
         known
     }

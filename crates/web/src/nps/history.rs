@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::counts::Counts;
 use super::lock::lock;
 use super::site_rules::SiteRules;
-use super::times::Counted;
+use super::times::TimeCounts;
 use super::upstream_state::UpstreamState;
 
 /// One row per minute, for a day.
@@ -29,7 +29,7 @@ struct Sums {
     errors: u64,
     /// Visitors of this minute.
     visitors: u64,
-    demand: Counted,
+    demand: TimeCounts,
 }
 
 /// The counts of a minute.
@@ -47,7 +47,7 @@ struct Row {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct HistoryRows {
     before: Sums,
     rows: VecDeque<Row>,
     /// When the last one ended.
@@ -56,7 +56,7 @@ struct Kept {
 
 /// The rows.
 #[derive(Debug, Default)]
-pub(super) struct History(Mutex<Kept>);
+pub(super) struct History(Mutex<HistoryRows>);
 
 impl History {
     /// A minute has passed.

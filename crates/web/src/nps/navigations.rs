@@ -7,7 +7,7 @@ use std::time::Duration;
 use lull_cc::Timestamp;
 
 use super::lock::lock;
-use super::times::Counted;
+use super::times::TimeCounts;
 
 /// Number of slots in the last hour: the current one, and those before it.
 const SLOTS: u64 = 12;
@@ -33,9 +33,9 @@ pub(super) struct NavigationCounts {
     pub(super) count: u64,
     pub(super) cached: u64,
     pub(super) ahead: u64,
-    pub(super) ttfb: Counted,
-    pub(super) lcp: Counted,
-    pub(super) load: Counted,
+    pub(super) ttfb: TimeCounts,
+    pub(super) lcp: TimeCounts,
+    pub(super) load: TimeCounts,
 }
 
 impl NavigationCounts {
@@ -59,7 +59,7 @@ impl NavigationCounts {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct NavigationHistory {
     all: NavigationCounts,
     /// Slots with navigations, by their number, the last one last.
     slots: VecDeque<(u64, NavigationCounts)>,
@@ -67,7 +67,7 @@ struct Kept {
 
 /// Navigations of one kind of visitors.
 #[derive(Debug, Default)]
-pub(super) struct Navigations(Mutex<Kept>);
+pub(super) struct Navigations(Mutex<NavigationHistory>);
 
 impl Navigations {
     pub(super) fn record(&self, now: Timestamp, one: &Navigation) {

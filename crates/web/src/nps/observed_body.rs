@@ -33,15 +33,15 @@ pub(super) trait BodyObserver {
 
 /// `body`, seen by `observer`.
 pub(super) fn observed(body: Body, observer: impl BodyObserver + Send + Unpin + 'static) -> Body {
-    Body::wrap(Observed { body, observer })
+    Body::wrap(ObservedBody { body, observer })
 }
 
-struct Observed<O> {
+struct ObservedBody<O> {
     body: Body,
     observer: O,
 }
 
-impl<O: BodyObserver + Unpin> HttpBody for Observed<O> {
+impl<O: BodyObserver + Unpin> HttpBody for ObservedBody<O> {
     type Data = Bytes;
     type Error = BoxError;
 

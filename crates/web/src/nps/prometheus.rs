@@ -6,7 +6,7 @@ use super::counts::Counts;
 use super::navigations::NavigationCounts;
 use super::shared::Shared;
 use super::sharing::SharingFigures;
-use super::times::Counted;
+use super::times::TimeCounts;
 use crate::proxy::{Failure, ServerState, Totals, UpstreamScheduler};
 
 /// All figures.
@@ -50,7 +50,7 @@ fn shared_with(figures: &SharingFigures, to: &mut Metrics) {
 }
 
 /// A histogram of times, in seconds.
-fn histogram(times: &Counted) -> Histogram {
+fn histogram(times: &TimeCounts) -> Histogram {
     Histogram {
         buckets: times.exported().collect(),
         count: times.count(),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::navigations::{NavigationCounts, Navigations};
 use super::shared::Shared;
-use super::times::Counted;
+use super::times::TimeCounts;
 use crate::policy::{CookieFigures, CookieVerdict};
 use crate::proxy::UpstreamScheduler;
 
@@ -54,7 +54,7 @@ pub(super) fn json(shared: &Shared) -> Value {
         }).collect::<Vec<_>>(),
         "probe": cumulated(&counts.probes.counted()),
         "demand": cumulated(&counts.demand.counted()),
-        "ends": Counted::default().cumulated().map(|(end, _)| end * 1e3).collect::<Vec<_>>(),
+        "ends": TimeCounts::default().cumulated().map(|(end, _)| end * 1e3).collect::<Vec<_>>(),
         "with": navigations(&counts.with, now),
         "without": navigations(&counts.without, now),
         "share": shared.sharing.as_ref().map(|of| {
@@ -106,7 +106,7 @@ fn cookie(of: &CookieFigures) -> Value {
 }
 
 /// The median with the ends of its interval, if there were enough values.
-fn quantiles(times: &Counted) -> Value {
+fn quantiles(times: &TimeCounts) -> Value {
     let between = times.median_between();
     json!({
         "count": times.count(),
@@ -119,7 +119,7 @@ fn quantiles(times: &Counted) -> Value {
 }
 
 /// The same with all ranges, for the difference between two reads.
-fn cumulated(times: &Counted) -> Value {
+fn cumulated(times: &TimeCounts) -> Value {
     let mut of = quantiles(times);
     of["cumulated"] = times.cumulated().map(|(_, below)| below).collect();
     of

@@ -33,14 +33,14 @@ const RANKS: f64 = 0.98;
 
 /// Counted times.
 #[derive(Clone, Debug)]
-pub(super) struct Counted {
+pub(super) struct TimeCounts {
     counts: [u64; RANGES + 1],
     sum_micros: u64,
 }
 
-impl Default for Counted {
+impl Default for TimeCounts {
     fn default() -> Self {
-        Counted { counts: [0; RANGES + 1], sum_micros: 0 }
+        TimeCounts { counts: [0; RANGES + 1], sum_micros: 0 }
     }
 }
 
@@ -50,14 +50,14 @@ fn place(time: Duration) -> (usize, u64) {
     (ENDS.partition_point(|end| *end < micros), micros.min(1 << 40))
 }
 
-impl Counted {
+impl TimeCounts {
     pub(super) fn record(&mut self, time: Duration) {
         let (range, micros) = place(time);
         self.counts[range] += 1;
         self.sum_micros = self.sum_micros.saturating_add(micros);
     }
 
-    pub(super) fn add(&mut self, more: &Counted) {
+    pub(super) fn add(&mut self, more: &TimeCounts) {
         for (count, more) in self.counts.iter_mut().zip(&more.counts) {
             *count += more;
         }
@@ -65,7 +65,7 @@ impl Counted {
     }
 
     /// The counts since they were `before`.
-    pub(super) fn since(&self, before: &Counted) -> Counted {
+    pub(super) fn since(&self, before: &TimeCounts) -> TimeCounts {
         let mut since = self.clone();
         for (count, before) in since.counts.iter_mut().zip(&before.counts) {
             *count = count.saturating_sub(*before);
@@ -170,8 +170,8 @@ impl Times {
     }
 
     /// All of them by now.
-    pub(super) fn counted(&self) -> Counted {
-        Counted {
+    pub(super) fn counted(&self) -> TimeCounts {
+        TimeCounts {
             counts: std::array::from_fn(|range| self.counts[range].get()),
             sum_micros: self.sum_micros.get(),
         }
@@ -183,14 +183,14 @@ mod tests {
     use super::*;
 
     /// Times of this many microseconds each.
-    fn counted(micros: impl IntoIterator<Item = u64>) -> Counted {
+    fn counted(micros: impl IntoIterator<Item = u64>) -> TimeCounts {
         let times = Times::default();
         micros.into_iter().for_each(|micros| times.record(Duration::from_micros(micros)));
         times.counted()
     }
 
     /// Times around `middle`: half of them up to a tenth less, and half up to a tenth more.
-    fn around(middle: u64, count: u64) -> Counted {
+    fn around(middle: u64, count: u64) -> TimeCounts {
         counted((0..count).map(|one| middle * 9 / 10 + middle * (2 * one + 1) / (10 * count)))
     }
 
@@ -200,14 +200,14 @@ mod tests {
         for two in ENDS.windows(2) {
             assert!((1.06..1.16).contains(&(two[1] as f64 / two[0] as f64)), "{two:?}");
         }
-        let told: Vec<f64> = Counted::default().exported().map(|(end, _)| end).collect();
+        let told: Vec<f64> = TimeCounts::default().exported().map(|(end, _)| end).collect();
         assert_eq!(told[..7], [0.0001, 0.00015, 0.00022, 0.00033, 0.00047, 0.00068, 0.001]);
         assert_eq!((told.len(), told.last()), (37, Some(&100.0)));
     }
 
     #[test]
     fn quantile_is_exact_to_one_percent() {
-        assert_eq!(Counted::default().quantile(0.5), None);
+        assert_eq!(TimeCounts::default().quantile(0.5), None);
         for middle in [800, 5_050, 99_000, 101_000, 2_345_000] {
             let median = around(middle, 1_000).quantile(0.5).unwrap();
             let error = median * 1e3 / middle as f64 - 1.0;
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn mean_is_exact() {
-        assert_eq!(Counted::default().mean(), None);
+        assert_eq!(TimeCounts::default().mean(), None);
         assert_eq!(counted([1_000, 2_000, 9_000]).mean(), Some(4.0));
         assert!((counted([1_000, 2_500]).sum_seconds() - 0.0035).abs() < 1e-9);
     }

@@ -329,15 +329,15 @@ impl Connection {
 
 /// Adds one to a counter of the connection while it exists.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct CountGuard {
     connection: Arc<Connection>,
     of: fn(&Connection) -> &AtomicU32,
 }
 
-impl Counted {
+impl CountGuard {
     fn new(connection: &Arc<Connection>, of: fn(&Connection) -> &AtomicU32) -> Self {
         of(connection).fetch_add(1, Ordering::Relaxed);
-        Counted { connection: Arc::clone(connection), of }
+        CountGuard { connection: Arc::clone(connection), of }
     }
 
     /// A request in progress.
@@ -362,7 +362,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         (self.of)(&self.connection).fetch_sub(1, Ordering::Relaxed);
     }
@@ -545,8 +545,8 @@ mod tests {
     #[test]
     fn counter_falls_when_its_guard_is_dropped() {
         let connection = connection();
-        let request = Counted::request(&connection);
-        let waiting = Counted::waiting_for_upstream(&connection);
+        let request = CountGuard::request(&connection);
+        let waiting = CountGuard::waiting_for_upstream(&connection);
         let snapshot = connection.snapshot();
         assert_eq!((snapshot.began, snapshot.under_way, snapshot.waiting_for_upstream), (1, 1, 1));
         drop((request, waiting));

@@ -13,7 +13,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::access_log::Line;
 use super::body::{Body, BoxError};
-use super::connection::{Connection, Counted, RequestGuard};
+use super::connection::{Connection, CountGuard, RequestGuard};
 use super::error::Failure;
 use super::hosted_site::HostedSite;
 use super::site::{Exchange, Outcome};
@@ -50,7 +50,7 @@ pub(crate) struct Account {
     is_closed: bool,
     /// From when its kind of request is known.
     pub(crate) guard: Option<RequestGuard>,
-    _ongoing: Counted,
+    _ongoing: CountGuard,
 }
 
 impl Account {
@@ -80,7 +80,7 @@ impl Account {
             stream: (head.version == Version::HTTP_2).then(|| Stream::begin(&connection.streams)),
             is_closed: false,
             guard: None,
-            _ongoing: Counted::request(connection),
+            _ongoing: CountGuard::request(connection),
         }
     }
 

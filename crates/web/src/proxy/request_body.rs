@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::connection::{Connection, Counted};
+use super::connection::{Connection, CountGuard};
 use super::streams::Stream;
 use super::thread_counters::Counters;
 pub(super) use super::upload::Upload;
@@ -27,11 +27,11 @@ struct Coming {
     /// In HTTP/2.
     stream: Option<Arc<Stream>>,
     /// While it waits for the client.
-    waiting: Option<Counted>,
+    waiting: Option<CountGuard>,
     /// Whether its end has arrived.
     has_ended: bool,
     /// A request has not ended before its body has, even if it is answered already.
-    _ongoing: Counted,
+    _ongoing: CountGuard,
 }
 
 impl RequestBody {
@@ -58,7 +58,7 @@ impl RequestBody {
             stream,
             waiting: None,
             has_ended: false,
-            _ongoing: Counted::ongoing(connection),
+            _ongoing: CountGuard::ongoing(connection),
         }))
     }
 }
@@ -83,7 +83,7 @@ impl HttpBody for RequestBody {
         let polled = Pin::new(&mut coming.incoming).poll_frame(cx);
         match &polled {
             Poll::Pending if coming.waiting.is_none() => {
-                coming.waiting = Some(Counted::waiting_for_body(&coming.connection));
+                coming.waiting = Some(CountGuard::waiting_for_body(&coming.connection));
                 upload.is_waiting.store(true, Ordering::Relaxed);
             }
             Poll::Pending => {}

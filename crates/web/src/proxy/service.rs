@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::access_log::Line;
 use super::body::Body;
-use super::connection::{Connection, Counted, RequestGuard};
+use super::connection::{Connection, CountGuard, RequestGuard};
 use super::error::Failure;
 use super::headers::{self, Checked, Forwarding, Framing};
 use super::hosted_site::HostedSite;
@@ -213,7 +213,7 @@ async fn forward(
     let public =
         PublicOrigin::new(said(headers::X_FORWARDED_PROTO), said(headers::X_FORWARDED_HOST));
     let way = Forwarder { thread, connection, site, upstream, public };
-    let _waiting = Counted::waiting_for_upstream(connection);
+    let _waiting = CountGuard::waiting_for_upstream(connection);
     let request = Request::from_parts(head, body);
     let priority = account.exchange.as_ref().and_then(|exchange| exchange.prefetch());
     if let (Some(priority), Some(scheduler)) = (priority, &upstream.group.scheduler) {

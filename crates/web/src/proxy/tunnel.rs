@@ -7,22 +7,22 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::connection::{Connection, Counted, RequestGuard};
+use super::connection::{Connection, CountGuard, RequestGuard};
 use super::link::Link;
 
 /// What keeps a connection of HTTP/2 open while one of its streams is a tunnel.
 pub(crate) struct AmongOthers {
-    _ongoing: Counted,
+    _ongoing: CountGuard,
     /// The client need not send or read anything.
-    _waiting: Counted,
+    _waiting: CountGuard,
     _guard: Option<RequestGuard>,
 }
 
 impl AmongOthers {
     pub(crate) fn new(connection: &Arc<Connection>, guard: Option<RequestGuard>) -> Self {
         AmongOthers {
-            _ongoing: Counted::ongoing(connection),
-            _waiting: Counted::waiting_for_upstream(connection),
+            _ongoing: CountGuard::ongoing(connection),
+            _waiting: CountGuard::waiting_for_upstream(connection),
             _guard: guard,
         }
     }

@@ -11,7 +11,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::connection::{Connection, Counted};
+use super::connection::{Connection, CountGuard};
 use super::error::Failure;
 use super::http2_request::{to_http1, to_http2};
 use super::link::{Link, failure_of, goes_on};
@@ -210,7 +210,7 @@ pub(crate) struct UpstreamBody {
     service: InService,
     connection: Arc<Connection>,
     /// While it waits for the upstream.
-    waiting: Option<Counted>,
+    waiting: Option<CountGuard>,
     /// Until the answer has arrived and the request was sent, independently of the client.
     permit: Option<OwnedSemaphorePermit>,
     /// Its permit in the schedule of the upstream, if there is one. Boxed: bodies are stored in other types by
@@ -268,7 +268,7 @@ impl UpstreamBody {
     fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Failure> {
         let Some(carrier) = &mut self.carrier else { return Poll::Pending };
         if self.waiting.is_none() {
-            self.waiting = Some(Counted::waiting_for_upstream(&self.connection));
+            self.waiting = Some(CountGuard::waiting_for_upstream(&self.connection));
             let deadline = Instant::now() + self.service.upstream().body_patience;
             match carrier {
                 Carrier::Link(link) => link.wait_until(deadline),

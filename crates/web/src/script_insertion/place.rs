@@ -114,11 +114,11 @@ pub enum Outcome {
 
 /// Inserts the tag into a page that arrives in pieces.
 pub(super) struct Injector {
-    looking: Option<Box<Looking>>,
+    looking: Option<Box<HeadSearch>>,
     outcome: Outcome,
 }
 
-struct Looking {
+struct HeadSearch {
     head: Head,
     grant: Grant,
     script: &'static Script,
@@ -185,7 +185,7 @@ impl Injector {
         let Some(head) = Head::new(Some(origin), encoding, encoding_is_stated) else {
             return Injector { looking: None, outcome: Outcome::Left(NoInsertionPoint::Encoding) };
         };
-        let looking = Looking { head, grant, script };
+        let looking = HeadSearch { head, grant, script };
         Injector { looking: Some(Box::new(looking)), outcome: Outcome::Looking }
     }
 
@@ -225,7 +225,7 @@ impl Injector {
         let Some(looking) = self.looking.take() else {
             return;
         };
-        let Looking { head, grant, script } = *looking;
+        let HeadSearch { head, grant, script } = *looking;
         let tag = decided.and_then(|place| {
             // The parser reports a place before it is past it.
             let at = place.checked_sub(head.released).ok_or(NoInsertionPoint::Parser)?;

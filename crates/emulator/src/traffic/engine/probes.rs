@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::super::socket::{Role, connecting};
 use super::super::{Placed, Probes, TrafficError, Transfer, Work, sys};
-use super::{Due, Engine, Socket, TURN};
+use super::{DueWork, Engine, Socket, TURN};
 use crate::random::Random;
 
 /// A group of probes.
@@ -130,7 +130,7 @@ impl Engine {
         let Some(prober) = &state.prober else { return };
         let (activity, think) = (state.activity, prober.probes.think);
         let at = Instant::now() + rest + self.random.exponential(think);
-        self.schedule(at, Due::Probe { group, activity });
+        self.schedule(at, DueWork::Probe { group, activity });
     }
 
     /// Performs the next action, if there is one.

@@ -465,7 +465,7 @@ enum Step {
     Demand(u32),
     Answer(bool),
     Fetched(bool),
-    Looked(bool),
+    ServerChecked(bool),
     Advise(u32),
     Later,
 }
@@ -491,7 +491,7 @@ proptest! {
             3 => (0u32..6).prop_map(Step::Demand),
             3 => any::<bool>().prop_map(Step::Answer),
             2 => any::<bool>().prop_map(Step::Fetched),
-            2 => any::<bool>().prop_map(Step::Looked),
+            2 => any::<bool>().prop_map(Step::ServerChecked),
             2 => (0u32..6).prop_map(Step::Advise),
             1 => Just(Step::Later),
         ], 0..120),
@@ -523,7 +523,7 @@ proptest! {
                     }
                     client.fetched(now, is_good.then_some(7), &mut effects);
                 },
-                Step::Looked(is_server) => if core::mem::take(&mut looks) {
+                Step::ServerChecked(is_server) => if core::mem::take(&mut looks) {
                     client.server_checked(now, is_server, &mut effects);
                 },
                 Step::Advise(number) => if let Some(page) = question.take() {

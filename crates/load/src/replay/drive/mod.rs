@@ -34,7 +34,7 @@ use lull_emulator::random::Random;
 use lull_emulator::rounded;
 use monitor::Monitor;
 use sys::Clock;
-use timers::{Due, Timers};
+use timers::{TimerEvent, Timers};
 
 /// How often the observer is informed.
 const WATCH: Duration = Duration::from_millis(200);
@@ -238,12 +238,12 @@ impl<'a> Replay<'a> {
     ) -> Result<Report, ReplayError> {
         let system = |source| ReplayError::System { what: "setting the timer", source };
         self.began = Instant::now();
-        self.timers.at(Duration::ZERO, Due::Watch);
+        self.timers.at(Duration::ZERO, TimerEvent::Watch);
         if !self.settings.settle.is_zero() {
-            self.timers.at(self.settings.settle, Due::Settled);
+            self.timers.at(self.settings.settle, TimerEvent::Settled);
         }
         if self.monitor.is_some() {
-            self.timers.at(Duration::ZERO, Due::Poll);
+            self.timers.at(Duration::ZERO, TimerEvent::Poll);
         }
         let last = self.trace.length + self.settings.patience;
         loop {
@@ -300,19 +300,19 @@ impl<'a> Replay<'a> {
             }
             let Some(due) = self.timers.pop(now) else { return };
             match due {
-                Due::Wake(client) => {
+                TimerEvent::Wake(client) => {
                     let mut effects = std::mem::take(&mut self.effects);
                     self.clients_by_number[client as usize].client.wake(now, &mut effects);
                     self.carry_out(client, effects);
                 }
-                Due::Advice(client, number, advice) => self.advise(client, number, advice),
-                Due::Poll => self.poll(),
-                Due::Settled => self.settled(),
-                Due::Watch => {
+                TimerEvent::Advice(client, number, advice) => self.advise(client, number, advice),
+                TimerEvent::Poll => self.poll(),
+                TimerEvent::Settled => self.settled(),
+                TimerEvent::Watch => {
                     let demand = &self.tally.report.demand;
                     watch(Progress { now, due: demand.due, answered: demand.answered });
                     if !self.is_over {
-                        self.timers.at(now + WATCH, Due::Watch);
+                        self.timers.at(now + WATCH, TimerEvent::Watch);
                     }
                 }
             }
@@ -340,7 +340,7 @@ impl<'a> Replay<'a> {
                         self.tally.answered(from, kind, time);
                     }
                 }
-                Effect::Wake(time) => self.timers.at(time, Due::Wake(client)),
+                Effect::Wake(time) => self.timers.at(time, TimerEvent::Wake(client)),
                 Effect::Stop => {
                     if let Some(running) = connected.running.take() {
                         running.task.abort();
@@ -473,7 +473,8 @@ impl<'a> Replay<'a> {
         }
         // A client without anything to fetch need not come again at once.
         let again = if list.is_empty() && again == Some(now) { None } else { again };
-        self.timers.at(now + after, Due::Advice(client, question.number, Advice { list, again }));
+        self.timers
+            .at(now + after, TimerEvent::Advice(client, question.number, Advice { list, again }));
     }
 
     /// Handles a finished operation.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lull_speculate::budget::{Budget, Outcome, Probe};
 
 use super::exchange::{Answer, Connection, Lane, PlannedRequest, exchange};
-use super::timers::Due;
+use super::timers::TimerEvent;
 use super::{Ended, Event, FAILED, Replay, timestamp};
 
 /// A monitor of the replay itself.
@@ -70,7 +70,7 @@ impl Replay<'_> {
         let is_sooner = monitor.poll_at.is_none_or(|at| next < at);
         if is_sooner {
             monitor.poll_at = Some(next);
-            self.timers.at(next, Due::Poll);
+            self.timers.at(next, TimerEvent::Poll);
         }
         let Some(monitor) = &mut self.monitor else { return };
         while let Some((probe, kept)) = monitor.lane.next() {

@@ -8,7 +8,7 @@ use crate::replay::client::Advice;
 
 /// A due event.
 #[derive(Debug)]
-pub(super) enum Due {
+pub(super) enum TimerEvent {
     /// A client has requested to be woken.
     Wake(u32),
     /// A client's hints for the page of this number.
@@ -23,7 +23,7 @@ pub(super) enum Due {
 
 /// A time, and the number of earlier timers: those of one time fire in their order.
 #[derive(Debug)]
-struct Timer(Duration, u64, Due);
+struct Timer(Duration, u64, TimerEvent);
 
 impl PartialEq for Timer {
     fn eq(&self, other: &Self) -> bool {
@@ -54,7 +54,7 @@ pub(super) struct Timers {
 
 impl Timers {
     /// This is due at the given time.
-    pub(super) fn at(&mut self, time: Duration, due: Due) {
+    pub(super) fn at(&mut self, time: Duration, due: TimerEvent) {
         self.count += 1;
         self.heap.push(Reverse(Timer(time, self.count, due)));
     }
@@ -65,7 +65,7 @@ impl Timers {
     }
 
     /// The next thing that is due by now.
-    pub(super) fn pop(&mut self, now: Duration) -> Option<Due> {
+    pub(super) fn pop(&mut self, now: Duration) -> Option<TimerEvent> {
         if self.next()? > now {
             return None;
         }

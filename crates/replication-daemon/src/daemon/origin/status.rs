@@ -114,7 +114,7 @@ pub struct PeerStatus {
 }
 
 /// What the identity says about a replica.
-struct Known {
+struct KnownReplica {
     id: ReplicaId,
     name: String,
     admitted: bool,
@@ -126,7 +126,7 @@ impl OriginHandle {
     pub fn status(&self) -> OriginStatus {
         let (rotating, to_reach, known): (_, _, Vec<_>) = {
             let identity = lock(&self.0.identity);
-            let all = identity.replicas().map(|(id, name, admitted)| Known {
+            let all = identity.replicas().map(|(id, name, admitted)| KnownReplica {
                 id,
                 name: name.to_owned(),
                 admitted,
@@ -169,8 +169,13 @@ impl OriginHandle {
 
 /// The origin's knowledge of a replica. `to_reach`: the state that replicas have to reach before the replaced
 /// session-token key is dropped.
-fn status_of(core: &Core, now: Reading, known: Known, to_reach: Option<Sequence>) -> PeerStatus {
-    let Known { id, name, admitted, to_renew } = known;
+fn status_of(
+    core: &Core,
+    now: Reading,
+    known: KnownReplica,
+    to_reach: Option<Sequence>,
+) -> PeerStatus {
+    let KnownReplica { id, name, admitted, to_renew } = known;
     let machine = &core.machine;
     let progress = machine.progress(id);
     let sent = core.sent.get(&id);

@@ -15,7 +15,7 @@ use crate::daemon::LinkError;
 use crate::daemon::clock::certificate_time;
 use crate::daemon::enrol::{dial_through, renew};
 use crate::daemon::link::{Incoming, Outgoing};
-use crate::daemon::observed::{Observed, Way};
+use crate::daemon::observed::{ObservedStream, Way};
 use crate::identity::{ReplicaIdentity, all_addresses};
 
 /// The delay between the first two attempts; doubled after each failure.
@@ -129,7 +129,8 @@ async fn connect<F: Fn() + Unpin>(
         // The same origin as the control channel.
         _ => lock(&shared.connected_to).clone().unwrap_or_default(),
     };
-    let stream = dial_through(&address, how, channel, |tcp| Observed::new(tcp, on_event)).await;
+    let stream =
+        dial_through(&address, how, channel, |tcp| ObservedStream::new(tcp, on_event)).await;
     let next = match &stream {
         Ok(_) => Some(address),
         // The next attempt begins with the address behind this one.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Kept, OriginIdentity};
+use super::{OriginFile, OriginIdentity};
 use crate::identity::{IdentityError, files, random, sealed};
 
 /// Stores an encrypted identity where other origins read it.
@@ -49,13 +49,13 @@ impl OriginIdentity {
         encrypted: &[u8],
     ) -> Result<(), IdentityError> {
         let bytes = sealed::open(key, encrypted)?;
-        let kept: Kept = serde_json::from_slice(&bytes).map_err(|_| IdentityError::Sealed)?;
+        let kept: OriginFile = serde_json::from_slice(&bytes).map_err(|_| IdentityError::Sealed)?;
         files::write(folder, &kept)
     }
 }
 
 /// The identity as the log has it.
-pub(super) fn encrypt(kept: &Kept) -> Result<Vec<u8>, IdentityError> {
+pub(super) fn encrypt(kept: &OriginFile) -> Result<Vec<u8>, IdentityError> {
     let key = kept.log_key.ok_or(IdentityError::Sealed)?;
     let bytes = serde_json::to_vec(kept).map_err(|error| IdentityError::Log(error.to_string()))?;
     sealed::seal(&key, &bytes)

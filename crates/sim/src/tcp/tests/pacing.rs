@@ -53,14 +53,14 @@ fn pause_caused_by_pacing_is_no_idle_period() {
         assert_eq!(bench.at(millis - 1).numbers(), []);
         assert_eq!(bench.at(millis).numbers(), [cumulative, cumulative + 1]);
     }
-    assert!(!bench.told().contains(&Told::Idle), "{:?}", bench.told());
+    assert!(!bench.told().contains(&ControllerInput::Idle), "{:?}", bench.told());
     // Pacing would have let the next pair leave at 6 s. The application writes it at 6.2 s, and the following
     // one, which could have left at 8.2 s, at 8.6 s.
     bench.at(4_100).ack(6, &[]);
     for (millis, is_silence) in [(6_200, false), (8_600, true)] {
         bench.at(millis).sender.write(Timestamp::from_micros(millis * 1_000), 2_000);
         assert_eq!(bench.numbers().len(), 2);
-        assert_eq!(bench.told().contains(&Told::Idle), is_silence, "at {millis} ms");
+        assert_eq!(bench.told().contains(&ControllerInput::Idle), is_silence, "at {millis} ms");
         let sent = bench.sender.counters().segments as u32;
         bench.at(millis + 100).ack(sent, &[]);
     }
