@@ -114,7 +114,7 @@ impl Watcher {
         let mut failed = None;
         let take = |bytes: &[u8]| {
             failed = Some(match stager.write(bytes) {
-                _ if self.stop.load(Ordering::Relaxed) => Ended::ScanStopped.into(),
+                _ if self.stop.load(Ordering::Relaxed) => Ended::Stopped.into(),
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(full)) => self.full(full),
                 Err(error) => error.into(),

@@ -258,14 +258,14 @@ struct Batch {
 
 /// Why the watch has ended.
 enum Ended {
-    ScanStopped,
+    Stopped,
     Gone,
     Failed(io::Error),
 }
 
 impl From<ScanStopped> for Ended {
     fn from(_: ScanStopped) -> Self {
-        Ended::ScanStopped
+        Ended::Stopped
     }
 }
 
@@ -297,7 +297,7 @@ impl From<StoreError> for Failed {
 impl From<WriteError> for Failed {
     fn from(error: WriteError) -> Self {
         match error {
-            WriteError::ScanStopped => Failed::Ended(Ended::ScanStopped),
+            WriteError::Stopped => Failed::Ended(Ended::Stopped),
             WriteError::Refused(Refused::FileAndFolder(_)) => Failed::Otherwise,
             // Clashing names are left out, unless they have just come by another interface.
             WriteError::Refused(Refused::NotStored(_) | Refused::Busy | Refused::Case(..)) => {
@@ -311,7 +311,7 @@ impl From<WriteError> for Failed {
 impl Watcher {
     fn run(mut self) {
         match self.go_on() {
-            Ok(()) | Err(Ended::ScanStopped) => {}
+            Ok(()) | Err(Ended::Stopped) => {}
             Err(Ended::Gone) => (self.on_event)(WatchEvent::Gone(self.root.clone())),
             Err(Ended::Failed(error)) => (self.on_event)(WatchEvent::Failed(error)),
         }

@@ -84,7 +84,7 @@ impl Bench {
     fn scan(&mut self, names: &[&str]) {
         let names: Names = names.iter().map(|name| (name.into(), Depth::Whole)).collect();
         let worked = block_in_place(|| self.watcher.work(names));
-        assert!(matches!(worked, Ok(_) | Err(Ended::ScanStopped)));
+        assert!(matches!(worked, Ok(_) | Err(Ended::Stopped)));
     }
 
     /// Handles the events so far, as one batch.

@@ -22,7 +22,7 @@ fn left(bench: &Bench) -> (u64, u64) {
 fn commit_does_not_wait_for_bodies_outside_the_subscription() {
     for step_slice in [1, 256] {
         let mut bench = subscribed(&["docs/**"], Config { step_slice, ..config() });
-        let settle = |bench: &mut Bench| {
+        let run_to_rest = |bench: &mut Bench| {
             for _ in 0..9 {
                 bench.disk();
                 bench.wait(0);
