@@ -66,7 +66,7 @@ def bursty(cells):
 BROWSERS = {
     "none": "none",
     "lull": "`lull web`",
-    "lull-100": "links under the pointer (`--least-worth 100`)",
+    "lull-100": "links under the pointer (`--min-benefit 100`)",
     "eager": "rules, eager",
     "moderate": "rules, moderate",
     "instant.page": "instant.page",
