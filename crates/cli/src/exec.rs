@@ -102,8 +102,8 @@ pub(crate) struct Args {
     /// 1 to 100; only with lull [default: 10]
     #[arg(long, value_name = "WEIGHT", value_parser = clap::value_parser!(u32).range(1..=100))]
     weight: Option<u32>,
-    /// Run the program only within a time of day (local time), such as 02:00-06:00: it starts within it, and is paused
-    /// outside. Its connections stay open, but the other side may close them
+    /// Run the program only within a time of day (local time), such as 02:00-06:00. Lull starts it at the first time and
+    /// freezes it at the second one, until the next day. Its connections stay open, but the other side may close them
     #[arg(long, alias = "at-most", value_name = "START-END", conflicts_with = "pid")]
     between: Option<TimeWindow>,
     /// Move a running process into the background instead of starting one
@@ -230,6 +230,7 @@ fn choice(args: &Args) -> Choice {
         weight: args.weight,
         direction: args.direction,
         udp: args.udp,
+        hours: args.between,
         mapped_by_parent: args.mapped_by_parent,
     }
 }
@@ -245,7 +246,8 @@ fn user(args: &Args) -> Result<Option<User>, Error> {
 fn start(args: &Args) -> anyhow::Result<ExitCode> {
     let user = user(args)?;
     if let Some(window) = args.between {
-        lull_kernel::keep_to_allowed_hours(window)?;
+        // An error should come now, and not at night.
+        lull_kernel::check_access()?;
         lull_kernel::wait_for_allowed_hours(window);
     }
     let outcome = lull_kernel::run(&args.program, &choice(args), user.as_ref())?;

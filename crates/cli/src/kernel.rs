@@ -300,6 +300,7 @@ fn slice(args: &Slice) -> anyhow::Result<()> {
         weight: None,
         direction: Direction::default(),
         udp: lull_kernel::Udp::default(),
+        hours: None,
         mapped_by_parent: false,
     };
     let cgroup = args.cgroup.display();

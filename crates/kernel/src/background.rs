@@ -16,6 +16,7 @@ use crate::receive::Direction;
 use crate::release::Releases;
 use crate::slice_mark::slices;
 use crate::state::{PinFolder, State};
+use crate::time_window::TimeWindow;
 use crate::udp::Udp;
 use crate::{jobs, machine};
 
@@ -41,6 +42,8 @@ pub struct Choice {
     pub direction: Direction,
     /// What happens to UDP packets that are sent.
     pub udp: Udp,
+    /// The program is frozen outside this time of day.
+    pub hours: Option<TimeWindow>,
     /// Mark IPv4 traffic of IPv6 sockets by system calls, as on kernels before 6.13; for tests.
     pub mapped_by_parent: bool,
 }

@@ -237,6 +237,12 @@ pub enum Error {
         /// Its first process.
         pid: i32,
     },
+    /// A user may pause and resume only jobs whose processes all have the rights of that user.
+    #[error("job '{job}' has processes of another user: run 'sudo lull jobs'")]
+    JobOfOther {
+        /// Its name or number.
+        job: String,
+    },
     /// No background can be made inside the cgroup of a process.
     #[error("no background can be made inside the cgroup of process {pid}: {why}")]
     NoRoom {

@@ -16,7 +16,7 @@ use crate::machine;
 ///
 /// # Errors
 /// [`Error::NoJob`], or the kernel's error.
-pub fn pause(job: &str) -> Result<Job> {
+pub(crate) fn pause(job: &str) -> Result<Job> {
     freeze(job, true)
 }
 
@@ -24,7 +24,7 @@ pub fn pause(job: &str) -> Result<Job> {
 ///
 /// # Errors
 /// [`Error::NoJob`], or the kernel's error.
-pub fn resume(job: &str) -> Result<Job> {
+pub(crate) fn resume(job: &str) -> Result<Job> {
     freeze(job, false)
 }
 

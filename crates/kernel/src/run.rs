@@ -24,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::group_signals::{GroupSignalDetector, TIMEOUT};
 use crate::process::descends;
 use crate::program_watch::{ProgramWatch, moved_to, poll_timeout};
+use crate::schedule::keep_to_allowed_hours;
 use crate::serve::Served;
 use crate::signals::{Received, Signals};
 use crate::udp::UdpTraffic;
@@ -125,7 +126,8 @@ pub fn run(program: &[OsString], choice: &Choice, user: Option<&User>) -> Result
 fn run_as_root(program: &Program<'_>) -> Result<Outcome> {
     let mut storage = MaybeUninit::uninit();
     let background = Background::set_up(program.choice, &mut storage)?;
-    let result = run_in(&CgroupAccess::Own(&background), program);
+    let kept = program.choice.hours.map_or(Ok(()), keep_to_allowed_hours);
+    let result = kept.and_then(|()| run_in(&CgroupAccess::Own(&background), program));
     let cgroup = background.cgroup.called().to_owned();
     let is_gone = background.tear_down();
     if !is_gone {

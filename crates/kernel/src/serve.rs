@@ -5,14 +5,15 @@
 //! client. It stops the process meanwhile, so that no other one can take its number. The background is inside
 //! the cgroup of the process, so its limits hold. Nice or Lull runs in it.
 //!
-//! The socket carries lines of text. `background 1 le` is a request, or `background 1 le lull`; the answer is
-//! `ok 0 PATH` with the cgroup, or `no WHY`. Later `counters` requests its numbers, and `foreground PID`
+//! The socket carries lines of text. `background 1 le lull` is a request, with the settings of [`request`]; the answer
+//! is `ok 0 PATH` with the cgroup, or `no WHY`. `job pause JOB` changes a job of the same user. Later `counters` requests its numbers, and `foreground PID`
 //! requests lines that end with an empty one, without moving that process. `snapshot` requests the background
 //! of the machine as one line of JSON instead, without the data of other users that this user must not see.
 //! The background ends when the client has disconnected and has no processes in it.
 
 mod client;
 mod paused_client;
+mod request;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -30,19 +31,21 @@ use nix::sys::socket::{getsockopt, sockopt};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Group, chown};
 
-pub(crate) use client::{Access, Served, access, ask_for_snapshot};
+pub use client::check_access;
+pub(crate) use client::{Access, Served, access, ask_for_change, ask_for_snapshot};
+pub(crate) use request::JobChange;
 
 use crate::background::{Background, Choice};
 use crate::constants::PathTable;
 use crate::delegation::Delegation;
 use crate::error::{Error, Result};
-use crate::hooks::Dscp;
+use crate::job_control::{pause, resume};
+use crate::jobs::{self, Job};
 use crate::parameters::Parameters;
 use crate::program_watch::{ProgramWatch, poll_timeout};
-use crate::receive::Direction;
-use crate::udp::Udp;
+use crate::schedule::{AllowedHours, PERIOD};
 use crate::{machine, reaper, snapshot, sys};
-use paused_client::PausedClient;
+use paused_client::{PausedClient, has_rights_of};
 
 /// The default socket of the server.
 pub const SOCKET: &str = "/run/lull.sock";
@@ -58,7 +61,7 @@ const CONGESTIONS: [Offer; 2] =
     [("nice", Parameters::default), ("lull", || Parameters::lull(PathTable::default(), false))];
 
 /// The longest line of a client.
-const MAX_LINE_BYTES: u64 = 64;
+const MAX_LINE_BYTES: u64 = 256;
 
 /// How long a client may take to send its first line.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -157,22 +160,13 @@ fn handle_client(stream: &mut UnixStream, users: &Users) -> Result<()> {
     if request == SNAPSHOT {
         return send_snapshot(stream, peer.uid());
     }
-    let Some((dscp, (congestion, parameters))) = request_in(&request) else {
-        return Err(asking()(io::Error::other(
-            "its protocol has another version: install the same \
-                                              release of lull",
-        )));
-    };
-    let choice = Choice {
-        congestion: congestion.to_owned(),
-        dscp,
-        automatic: Some(parameters()),
-        network_honours_le: false,
-        name: None,
-        weight: None,
-        direction: Direction::Both,
-        udp: Udp::Pass,
-        mapped_by_parent: false,
+    if let Some((change, job)) = JobChange::parse(&request) {
+        change_job(peer.uid(), change, job)?;
+        return writeln!(stream, "ok").map_err(Error::io("answer the client"));
+    }
+    let Some(choice) = request::parse(&request) else {
+        let text = "its protocol has another version: install the same release of lull";
+        return Err(asking()(io::Error::other(text)));
     };
     // The process keeps its id while this value exists.
     let paused = PausedClient::pause(peer.pid(), peer.uid(), process.as_fd())?;
@@ -180,13 +174,47 @@ fn handle_client(stream: &mut UnixStream, users: &Users) -> Result<()> {
     let background = Background::set_up_around(&choice, &mut storage, peer.pid())?;
     let moved = background.cgroup.admit(peer.pid());
     drop(paused);
-    let result = moved.and_then(|()| answer(&background, &choice, stream, lines));
-    let events = background.hierarchy.events_of(background.cgroup.called());
-    if let Some(events) = events {
-        reaper::wait_until_empty(events);
-    }
+    let mut hours = choice.hours.map(AllowedHours::new);
+    let result = moved.and_then(|()| answer(&background, &choice, stream, lines, &mut hours));
+    wait_until_empty(&background, hours);
     background.tear_down();
     result
+}
+
+/// Waits for processes that go on after their client, within their allowed hours.
+fn wait_until_empty(background: &Background<'_>, hours: Option<AllowedHours>) {
+    let called = background.cgroup.called();
+    if let Some(mut hours) = hours {
+        while !background.hierarchy.processes_of(called).is_empty() {
+            hours.check(|job| job.cgroup == called);
+            thread::sleep(PERIOD);
+        }
+    }
+    if let Some(events) = background.hierarchy.events_of(called) {
+        reaper::wait_until_empty(events);
+    }
+}
+
+/// Pauses or resumes a job whose processes all have the rights of this user.
+fn change_job(uid: u32, change: JobChange, job: &str) -> Result<()> {
+    let (_, found) = jobs::find(job)?;
+    let is_of_user = |job: &Job| job.processes.iter().all(|&pid| has_rights_of(pid, uid));
+    if found.is_slice || found.processes.is_empty() || !is_of_user(&found) {
+        return Err(Error::JobOfOther { job: job.to_owned() });
+    }
+    match change {
+        JobChange::Resume => resume(&found.id).map(|_| ()),
+        JobChange::Pause => {
+            pause(&found.id)?;
+            // A process may have got other rights since they were read. Frozen ones get none.
+            let (_, frozen) = jobs::find(&found.id)?;
+            if is_of_user(&frozen) {
+                return Ok(());
+            }
+            resume(&found.id)?;
+            Err(Error::JobOfOther { job: job.to_owned() })
+        }
+    }
 }
 
 /// Sends the background of the machine, as far as a user may see it.
@@ -204,6 +232,7 @@ fn answer(
     choice: &Choice,
     stream: &mut UnixStream,
     mut lines: Lines,
+    hours: &mut Option<AllowedHours>,
 ) -> Result<()> {
     let answering = || Error::io("answer the client");
     let cgroup = &background.cgroup;
@@ -217,10 +246,16 @@ fn answer(
         let mut descriptors = vec![PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
         let watched = watch.descriptors().into_iter();
         descriptors.extend(watched.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        let _ = poll(&mut descriptors, poll_timeout(watch.pause()));
+        let pause = watch.pause();
+        let pause =
+            if hours.is_some() { Some(pause.map_or(PERIOD, |it| it.min(PERIOD))) } else { pause };
+        let _ = poll(&mut descriptors, poll_timeout(pause));
         let is_asked = descriptors[0].any().unwrap_or(true);
         drop(descriptors);
         watch.process_reports();
+        if let Some(hours) = hours {
+            hours.check(|job| job.cgroup == cgroup.called());
+        }
         if !is_asked {
             continue;
         }
@@ -238,21 +273,6 @@ fn answer(
     }
 }
 
-fn request_in(line: &str) -> Option<(Dscp, Offer)> {
-    let mut words = line.strip_prefix("background ")?.split(' ');
-    words.next()?.parse().ok().filter(|&version: &u32| version == VERSION)?;
-    let dscp = match words.next()? {
-        "le" => Dscp::Le,
-        "none" => Dscp::None,
-        _ => return None,
-    };
-    let congestion = match words.next() {
-        Some(name) => CONGESTIONS.into_iter().find(|(known, _)| *known == name)?,
-        None => CONGESTIONS[0],
-    };
-    words.next().is_none().then_some((dscp, congestion))
-}
-
 /// The lines of a client, up to its end or one that is too long.
 struct Lines(BufReader<UnixStream>);
 
@@ -267,25 +287,6 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn request_names_version_mark_and_congestion_control() {
-        let request = |line| request_in(line).map(|(dscp, (name, _))| (dscp, name));
-        assert_eq!(request("background 1 le"), Some((Dscp::Le, "nice")));
-        assert_eq!(request("background 1 none nice"), Some((Dscp::None, "nice")));
-        assert_eq!(request("background 1 none lull"), Some((Dscp::None, "lull")));
-        for other in [
-            "background 2 le",
-            "background 1 ef",
-            "background 1 le reno",
-            "background 1 le lull lull",
-            "background",
-            "",
-            "counters",
-        ] {
-            assert_eq!(request(other), None, "{other}");
-        }
-    }
 
     #[test]
     fn user_has_a_limited_number_of_backgrounds() {

@@ -304,17 +304,17 @@ pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     check(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
-/// The minute of the day in local time.
-pub(crate) fn minute_of_day() -> u32 {
+/// The time in UTC in seconds, and how far local time is ahead of it.
+pub(crate) fn utc_and_offset() -> (i64, i64) {
     let mut local = std::mem::MaybeUninit::<libc::tm>::zeroed();
     // SAFETY: `time` takes a null pointer, and `localtime_r` gets two valid ones; zeros are a valid `tm`, should it
     // fail.
-    let local = unsafe {
+    let (now, local) = unsafe {
         let now = libc::time(std::ptr::null_mut());
         libc::localtime_r(&now, local.as_mut_ptr());
-        local.assume_init()
+        (now, local.assume_init())
     };
-    (60 * local.tm_hour + local.tm_min).unsigned_abs()
+    (now, local.tm_gmtoff)
 }
 
 /// The disposition of a signal before this process changed it.

@@ -3,8 +3,13 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use crate::support::{Kept, LULL, Said, cgroups, eventually, finish, lull, runs, shell};
+use crate::exec_window::window_that_ends_in;
+use crate::support::{
+    Kept, LULL, Said, cgroups, eventually, eventually_within, finish, lull, runs, shell,
+    unique_name,
+};
 use lull_testing::{PublicCopy, needs};
 
 /// A server for the group nogroup, in a folder that all users may read.
@@ -161,4 +166,63 @@ fn server_reports_delegated_traffic() {
     let said = finish(&mut server.shell("nogroup", &script));
     let line = "lull: in the foreground stays: programs in windows of 'tmux: server' (process ";
     assert!(said.err.lines().any(|found| found.starts_with(line)), "{said:?}");
+}
+
+/// The state of a job as any user sees it.
+fn state(name: &str) -> Option<String> {
+    let text = finish(&mut lull(&["jobs", "list", "--json"])).ok();
+    let jobs: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let job = jobs.as_array().unwrap().iter().find(|job| job["name"] == name)?;
+    Some(job["state"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn user_names_and_pauses_a_job_without_root() {
+    needs!(lull_testing::bpf(), lull_testing::command("setpriv"));
+    let server = Server::start();
+    let name = unique_name();
+    let exec = format!("exec \"$LULL\" exec --quiet --name {name} --weight 5 -- sleep 50");
+    let mut job = Kept::spawn(&mut server.shell("nogroup", &exec));
+    eventually("it runs", || state(&name).as_deref() == Some("running"));
+    let jobs = |group: &str, verb: &str| {
+        finish(&mut server.shell(group, &format!("\"$LULL\" jobs {verb} {name}")))
+    };
+    assert_eq!(jobs("nogroup", "pause").ok(), format!("job {name} is paused\n"));
+    assert_eq!(state(&name).as_deref(), Some("paused"));
+    assert_eq!(jobs("nogroup", "resume").ok(), format!("job {name} continues\n"));
+    assert_eq!(state(&name).as_deref(), Some("running"));
+    // Another user of the machine may not use the server.
+    jobs("daemon", "pause").fails(1, "needs");
+    let again = format!("\"$LULL\" exec --name {name} -- true");
+    finish(&mut server.shell("nogroup", &again)).fails(125, "is running (process ");
+    job.0.kill().unwrap();
+}
+
+#[test]
+fn server_pauses_no_job_of_another_user() {
+    needs!(lull_testing::bpf(), lull_testing::command("setpriv"));
+    let server = Server::start();
+    let name = unique_name();
+    let mut command =
+        lull(&["exec", "--quiet", "--cc", "reno", "--name", &name, "--", "sleep", "50"]);
+    let _job = Kept::spawn(&mut command);
+    eventually("it runs", || state(&name).is_some());
+    let pause = format!("\"$LULL\" jobs pause {name}");
+    finish(&mut server.shell("nogroup", &pause)).fails(1, "has processes of another user");
+    assert_eq!(state(&name).as_deref(), Some("running"));
+}
+
+#[test]
+fn server_pauses_a_job_at_the_end_of_its_window() {
+    needs!(lull_testing::bpf(), lull_testing::command("setpriv"));
+    let server = Server::start();
+    let name = unique_name();
+    let (window, zone) = window_that_ends_in(8);
+    let exec = format!("exec \"$LULL\" exec --quiet --name {name} --between {window} -- sleep 50");
+    let mut job = Kept::spawn(server.shell("nogroup", &exec).env("TZ", zone));
+    eventually("it runs, or is paused by now", || state(&name).is_some());
+    eventually_within(Duration::from_secs(40), "it is paused", || {
+        state(&name).as_deref() == Some("paused")
+    });
+    job.0.kill().unwrap();
 }

@@ -17,7 +17,7 @@ fn second_of_day() -> u64 {
 
 /// A window of local time, and the `TZ` in which it ends after some seconds. glibc takes names of time zones
 /// with three letters or more.
-fn window_that_ends_in(seconds: u64) -> (String, String) {
+pub(crate) fn window_that_ends_in(seconds: u64) -> (String, String) {
     let now = second_of_day();
     let shift = (60 - (now + seconds) % 60) % 60;
     let end = (now + seconds + shift) / 60 % 1440;

@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
 
-use super::{CONGESTIONS, SNAPSHOT, SOCKET, TIMEOUT, VERSION};
+use super::request::{self, JobChange};
+use super::{SNAPSHOT, SOCKET, TIMEOUT};
 use crate::background::Choice;
 use crate::cgroup::Hierarchy;
 use crate::error::{Error, Result};
-use crate::hooks::{Counters, Dscp};
-use crate::receive::Direction;
+use crate::hooks::Counters;
+use crate::jobs::check_name;
+use crate::machine;
 use crate::snapshot::Snapshot;
-use crate::udp::Udp;
 
 /// The background that a server has moved this process into. It exists at least as long as this value.
 pub(crate) struct Served {
@@ -43,33 +44,11 @@ impl Served {
             Err(_) => return Err(with_server(missing)),
         };
         let refused = |why: &str| Error::Refused { socket: socket.clone(), why: why.to_owned() };
-        if !CONGESTIONS.iter().any(|(name, _)| *name == choice.congestion) {
-            return Err(refused(
-                "it has no congestion control but 'nice' and 'lull': run it as root for others",
-            ));
+        let request = request::to_line(choice).map_err(refused)?;
+        if let Some(name) = &choice.name {
+            check_name(name)?;
         }
-        if choice.name.is_some() {
-            return Err(refused("it gives no names to jobs: leave out --name"));
-        }
-        if choice.direction != Direction::Both {
-            return Err(refused("both sent and received traffic yields: leave out --direction"));
-        }
-        if choice.udp != Udp::Pass {
-            return Err(refused("it does not slow UDP: leave out --udp, or run lull as root"));
-        }
-        if choice.weight.is_some() {
-            return Err(refused("it gives no weights to jobs: leave out --weight"));
-        }
-        let dscp = match choice.dscp {
-            Dscp::Le => "le",
-            Dscp::None => "none",
-        };
         let stream = RefCell::new(BufReader::new(stream));
-        let mut request = format!("background {VERSION} {dscp}");
-        // A server of an older version only has Nice, and accepts no third word.
-        if choice.congestion != CONGESTIONS[0].0 {
-            request += &format!(" {}", choice.congestion);
-        }
         let answer = exchange(&stream, &request).map_err(|error| refused(&error.to_string()))?;
         let Some((knows, cgroup)) = answer.strip_prefix("ok ").and_then(|ok| ok.split_once(' '))
         else {
@@ -138,6 +117,38 @@ pub(crate) enum Access {
     Denied(PathBuf),
     /// None listens.
     NoServer,
+}
+
+/// Asks the server to change a job of this user. `None` if there is no server that this user may use.
+///
+/// # Errors
+/// [`Error::Refused`], as for jobs of other users.
+pub(crate) fn ask_for_change(change: JobChange, job: &str) -> Option<Result<()>> {
+    let Access::Granted(socket) = access() else { return None };
+    let refused = |why: &str| Error::Refused { socket: socket.clone(), why: why.to_owned() };
+    let ask = || -> io::Result<String> {
+        let stream = UnixStream::connect(&socket)?;
+        stream.set_read_timeout(Some(2 * TIMEOUT))?;
+        exchange(&RefCell::new(BufReader::new(stream)), &change.to_line(job))
+    };
+    Some(match ask() {
+        Ok(answer) if answer == "ok" => Ok(()),
+        Ok(answer) => Err(refused(answer.strip_prefix("no ").unwrap_or("it does not answer"))),
+        Err(error) => Err(refused(&error.to_string())),
+    })
+}
+
+/// Checks that this process can put programs into the background: by its own rights, or by a server.
+///
+/// # Errors
+/// What it lacks.
+pub fn check_access() -> Result<()> {
+    let Err(missing) = machine::check_privilege("lull exec") else { return Ok(()) };
+    match access() {
+        Access::Granted(_) => Ok(()),
+        Access::Denied(socket) => Err(Error::NotInGroup { socket }),
+        Access::NoServer => Err(with_server(missing)),
+    }
 }
 
 /// Tries to connect to a server.

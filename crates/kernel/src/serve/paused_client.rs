@@ -33,8 +33,7 @@ impl PausedClient {
         if has_ended(process) {
             return Err(Error::NoProcess { pid });
         }
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        if !is_of_user(&status, uid) {
+        if !has_rights_of(pid, uid) {
             let text = "it has the rights of another user";
             return Err(refused(io::Error::new(io::ErrorKind::PermissionDenied, text)));
         }
@@ -51,6 +50,12 @@ impl Drop for PausedClient {
 fn has_ended(process: BorrowedFd<'_>) -> bool {
     let mut descriptors = [PollFd::new(process, PollFlags::POLLIN)];
     !matches!(poll(&mut descriptors, PollTimeout::ZERO), Ok(0))
+}
+
+/// Whether a process has the rights of this user only.
+pub(super) fn has_rights_of(pid: i32, uid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    is_of_user(&status, uid)
 }
 
 /// Whether all user IDs of a process are that one, by its `status`.

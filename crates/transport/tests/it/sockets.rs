@@ -216,6 +216,7 @@ fn overruled_congestion_control_is_detected() {
         weight: None,
         direction: lull_kernel::Direction::Send,
         udp: lull_kernel::Udp::Pass,
+        hours: None,
         mapped_by_parent: false,
     };
     let outcome = run(&words.map(OsString::from), &choice, None).unwrap();
