@@ -168,6 +168,12 @@ fn server_reports_delegated_traffic() {
     assert!(said.err.lines().any(|found| found.starts_with(line)), "{said:?}");
 }
 
+/// Ends a job, whose `lull` passes the signal on.
+fn end(job: &mut Kept) {
+    finish(Command::new("kill").arg(job.pid())).ok();
+    job.0.wait().unwrap();
+}
+
 /// The state of a job as any user sees it.
 fn state(name: &str) -> Option<String> {
     let text = finish(&mut lull(&["jobs", "list", "--json"])).ok();
@@ -195,7 +201,7 @@ fn user_names_and_pauses_a_job_without_root() {
     jobs("daemon", "pause").fails(1, "needs");
     let again = format!("\"$LULL\" exec --name {name} -- true");
     finish(&mut server.shell("nogroup", &again)).fails(125, "is running (process ");
-    job.0.kill().unwrap();
+    end(&mut job);
 }
 
 #[test]
@@ -205,11 +211,12 @@ fn server_pauses_no_job_of_another_user() {
     let name = unique_name();
     let mut command =
         lull(&["exec", "--quiet", "--cc", "reno", "--name", &name, "--", "sleep", "50"]);
-    let _job = Kept::spawn(&mut command);
+    let mut job = Kept::spawn(&mut command);
     eventually("it runs", || state(&name).is_some());
     let pause = format!("\"$LULL\" jobs pause {name}");
     finish(&mut server.shell("nogroup", &pause)).fails(1, "has processes of another user");
     assert_eq!(state(&name).as_deref(), Some("running"));
+    end(&mut job);
 }
 
 #[test]
@@ -224,5 +231,6 @@ fn server_pauses_a_job_at_the_end_of_its_window() {
     eventually_within(Duration::from_secs(40), "it is paused", || {
         state(&name).as_deref() == Some("paused")
     });
-    job.0.kill().unwrap();
+    finish(&mut lull(&["jobs", "resume", &name])).ok();
+    end(&mut job);
 }
