@@ -23,6 +23,10 @@ const USUAL: Duration = Duration::from_secs(600);
 const FIRST: f64 = 32.0;
 /// A time of more than this many usual ones counts as this many: a single one only shows that it was late.
 const MAX_SLOWDOWN: f64 = 10.0;
+/// Aborts are futile if demand is slower by this part of its usual time after them, by two standard errors of so many
+/// samples.
+const FUTILE: f64 = 0.1;
+const FUTILE_SAMPLES: f64 = 16.0;
 /// The weight of one recent sample without prefetches and without company, by which a busy neighbour is
 /// noticed.
 const RECENT: f64 = 1.0 / 16.0;
@@ -37,7 +41,19 @@ pub(super) struct Sample {
     pub(super) all_others: Option<usize>,
     /// Whether prefetches were allowed, and some were there.
     pub(super) with_prefetches: bool,
+    /// The prefetches that it met.
+    pub(super) met: Met,
     pub(super) time: Duration,
+}
+
+/// The prefetches in service when demand arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    None,
+    /// All of them were aborted.
+    Aborted,
+    /// At least one was left to its end.
+    Spared,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,6 +78,9 @@ pub(super) struct Harm {
     usual: Box<[Usual]>,
     with: [Moments; LEVELS],
     without: [Moments; LEVELS],
+    /// Requests without company that met no prefetch, and those for which prefetches were aborted.
+    undisturbed: Moments,
+    after_abort: Moments,
     curve: Curve,
     /// Recent times of requests without company, relative to usual ones.
     recent: f64,
@@ -77,6 +96,8 @@ impl Harm {
             usual: vec![Usual::default(); CLASSES].into(),
             with: [Moments::default(); LEVELS],
             without: [Moments::default(); LEVELS],
+            undisturbed: Moments::default(),
+            after_abort: Moments::default(),
             curve: Curve::new(),
             recent: 1.0,
         }
@@ -101,6 +122,11 @@ impl Harm {
         if is_usual {
             self.recent += (ratio - self.recent) * RECENT;
         }
+        match sample.met {
+            Met::None if sample.others == 0 => self.undisturbed.add(ratio),
+            Met::Aborted if sample.others == 0 => self.after_abort.add(ratio),
+            _ => {}
+        }
         let side = if sample.with_prefetches { &mut self.with } else { &mut self.without };
         side[level(sample.others)].add(ratio);
         if let Some(others) = sample.all_others {
@@ -122,6 +148,16 @@ impl Harm {
         }
         (weight > 0.0 && time > 0.0)
             .then(|| Estimate { excess: excess / time, error: libm::sqrt(error) / time })
+    }
+
+    /// Whether the server goes on with aborted requests: demand waits for them although they are aborted.
+    pub(super) fn aborts_are_futile(&self) -> bool {
+        let (after, clear) = (&self.after_abort, &self.undisturbed);
+        if after.samples() < FUTILE_SAMPLES || clear.samples() < FUTILE_SAMPLES {
+            return false;
+        }
+        let error = libm::sqrt(after.error() + clear.error());
+        after.mean() - clear.mean() > FUTILE * clear.mean() + 2.0 * error
     }
 
     /// Prefetches are sent differently from now on: earlier samples of their harm have this weight.

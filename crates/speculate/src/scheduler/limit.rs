@@ -128,6 +128,11 @@ impl Limit {
         if self.value < 1.0 { f64::INFINITY } else { (1.0 - part) / part }
     }
 
+    /// Whether demand waits for prefetches although they are aborted.
+    pub(super) fn aborts_are_futile(&self) -> bool {
+        self.harm.aborts_are_futile()
+    }
+
     /// The part of the time in which a prefetch may be in service.
     pub(super) fn share(&self) -> f64 {
         let share = self.value.min(1.0);
@@ -244,6 +249,7 @@ impl Limit {
 
 #[cfg(test)]
 mod tests {
+    use super::super::harm::Met;
     use super::*;
 
     /// The limit after demand that is 2 % slower beside prefetches.
@@ -254,7 +260,14 @@ mod tests {
             let with_prefetches = number % 2 == 0;
             let micros = if with_prefetches { 1_020 } else { 1_000 };
             let time = Duration::from_micros(micros);
-            let sample = Sample { class: 0, others: 0, all_others: Some(0), with_prefetches, time };
+            let sample = Sample {
+                class: 0,
+                others: 0,
+                all_others: Some(0),
+                with_prefetches,
+                met: Met::None,
+                time,
+            };
             limit.binds();
             limit.record(Timestamp::from_nanos(1_000_000 * number), sample);
         }

@@ -29,7 +29,7 @@ use core::time::Duration;
 
 use lull_cc::Timestamp;
 
-use harm::Sample;
+use harm::{Met, Sample};
 use in_service::InService;
 use limit::Limit;
 use queue::Queue;
@@ -151,6 +151,7 @@ struct Demand {
     all_others: Option<usize>,
     /// Whether it is in a block with prefetches; none if it gives no sample.
     with_prefetches: Option<bool>,
+    met: Met,
 }
 
 /// After a failed prefetch none starts for this long; for twice that after the next failure.
@@ -158,6 +159,8 @@ const BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// A prefetch that takes this many times as long as usual hangs.
 const HUNG_TIMES: u32 = 16;
+/// Where aborts are futile, one of this many arrivals of demand has prefetches aborted all the same.
+const ABORT_TRIAL: u32 = 16;
 /// The weight of one prefetch in the usual service time.
 const RECENT: f64 = 1.0 / 16.0;
 /// The rate at which the queue drains is measured over this time.
@@ -184,6 +187,8 @@ pub struct Scheduler {
     served_at: Timestamp,
     /// Granted hints for which no prefetch has come.
     promised: f64,
+    /// Counts arrivals of demand for [`ABORT_TRIAL`].
+    arrivals: u32,
 }
 
 impl Scheduler {
@@ -206,6 +211,7 @@ impl Scheduler {
             served: 0.0,
             served_at: Timestamp::ZERO,
             promised: 0.0,
+            arrivals: 0,
         }
     }
 
@@ -221,9 +227,15 @@ impl Scheduler {
         self.expire(now);
         let with_prefetches = self.limit.demand(now, self.prefetches.len());
         let others = self.demand.len();
+        let beside = self.prefetches.len();
         let spares = self.make_room(now);
         let all_others = (!spares).then_some(others + self.prefetches.len());
-        self.demand.add(now, id, Demand { class, others, all_others, with_prefetches });
+        let met = match (beside, self.prefetches.len()) {
+            (0, _) => Met::None,
+            (_, 0) => Met::Aborted,
+            _ => Met::Spared,
+        };
+        self.demand.add(now, id, Demand { class, others, all_others, with_prefetches, met });
     }
 
     /// The head of the response to a request has arrived, of demand or of a prefetch.
@@ -236,10 +248,11 @@ impl Scheduler {
     pub fn handle_demand_end(&mut self, now: Timestamp, id: Id, end: End) {
         self.expire(now);
         let Some(ended) = self.demand.end(id) else { return };
-        let Demand { class, others, all_others, with_prefetches } = ended.what;
+        let Demand { class, others, all_others, with_prefetches, met } = ended.what;
         if let (End::Served, Some(with_prefetches)) = (end, with_prefetches) {
             let time = now.saturating_since(ended.began);
-            self.limit.record(now, Sample { class, others, all_others, with_prefetches, time });
+            self.limit
+                .record(now, Sample { class, others, all_others, with_prefetches, met, time });
         }
     }
 
@@ -391,7 +404,7 @@ impl Scheduler {
     }
 
     /// Demand has arrived: aborts prefetches until there are no more requests than the limit, the youngest
-    /// first. One more is kept if it is likely to end soon.
+    /// first. One more is kept if it is likely to end soon, or if the server would go on with it all the same.
     fn make_room(&mut self, now: Timestamp) -> bool {
         let kept =
             self.usual.unwrap_or_default().as_secs_f64() * self.limit.spare_after_service_times();
@@ -402,19 +415,23 @@ impl Scheduler {
             self.prefetches.iter().map(|(id, one)| (id, one.began)).collect();
         youngest_first.sort_by_key(|(id, began)| core::cmp::Reverse((*began, *id)));
         let oldest = youngest_first.last().map(|(id, _)| *id);
+        let is_futile =
+            self.limit.aborts_are_futile() && !self.arrivals.is_multiple_of(ABORT_TRIAL);
         for (id, began) in youngest_first {
             if over == 0 {
                 break;
             }
             over -= 1;
             let is_late = now.saturating_since(began).as_secs_f64() >= kept;
-            if Some(id) == oldest && is_late && !spared {
+            if Some(id) == oldest && (is_late || is_futile) && !spared {
                 spared = true;
                 continue;
             }
             self.leave(now, id);
             self.actions.push_back(Action::Abort(id, Aborted::Demand));
         }
+        // An abort now and then shows whether the server has changed.
+        self.arrivals = self.arrivals.wrapping_add(1);
         spared
     }
 

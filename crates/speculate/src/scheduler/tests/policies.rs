@@ -50,6 +50,14 @@ fn demand_is_unaffected_if_aborted_requests_continue() {
     }
 }
 
+/// Between two requests of demand is less time than a prefetch takes, and an abort would only waste it.
+#[test]
+fn prefetches_are_finished_if_aborts_are_futile() {
+    let server = Server { abort_frees: false, work: Work::Constant, ..Server::cpu(1) };
+    let (mean, _, part) = beside(server, Arrivals::Even, 0.6, Policy::Lull);
+    assert!(mean <= 1.1 && part >= 0.02, "{mean:.2} {part:.2}");
+}
+
 #[test]
 fn gaps_between_demand_bursts_are_used() {
     let (mean, p99, part) = beside(CPU, Arrivals::Bursts, 0.5, Policy::Lull);

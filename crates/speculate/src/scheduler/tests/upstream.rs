@@ -47,6 +47,8 @@ pub(super) struct Server {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Arrivals {
     Poisson,
+    /// At equal distances, as a load generator sends them.
+    Even,
     /// Half of the time there are three times as many as in the other half, alternating every two seconds.
     Bursts,
 }
@@ -188,11 +190,15 @@ impl Simulation {
 
     fn plan_demand(&mut self) {
         let rate = match self.arrivals {
-            Arrivals::Poisson => self.rate,
+            Arrivals::Poisson | Arrivals::Even => self.rate,
             Arrivals::Bursts if libm::fmod(self.now, 4.0) < 2.0 => 1.5 * self.rate,
             Arrivals::Bursts => 0.5 * self.rate,
         };
-        self.next_demand = self.now + self.of_demand.exponential(1.0 / rate);
+        let gap = match self.arrivals {
+            Arrivals::Even => 1.0 / rate,
+            _ => self.of_demand.exponential(1.0 / rate),
+        };
+        self.next_demand = self.now + gap;
     }
 
     fn work(&self, random: &mut Random) -> (f64, u8) {
