@@ -97,7 +97,7 @@ impl Downloads {
         self.period = self.period.wrapping_add(if is_silent { 2 } else { 1 });
     }
 
-    /// A download is heard of. It has so many packets in flight, and does not use so many of its part.
+    /// Counts a download that has data: its packets in flight, and the packets of its part that it does not use.
     pub(super) fn count(&mut self, account: &mut Account, in_flight: u32, spare: u32) {
         let new = Account { period: self.period, in_flight, spare };
         let age = self.period.wrapping_sub(account.period);

@@ -75,7 +75,7 @@ pub(super) struct Lease {
     certificate: Option<Certificate>,
     /// When the last heartbeat was sent, at the earliest.
     covered: Option<LocalTime>,
-    /// The same by the origin's clock.
+    /// When the last heartbeat was sent, by the origin's clock.
     stamp: Option<WallTime>,
 }
 

@@ -33,7 +33,7 @@ pub enum Offence {
     #[error("its response may not be cached")]
     NotPublic,
     /// It did not exist: 404 or 410.
-    #[error("it was gone")]
+    #[error("its response was 404 or 410")]
     Gone,
     /// Its page opts out.
     #[error("its page opts out")]

@@ -178,7 +178,7 @@ impl Policy {
     /// The visitor that asks for hints, if there may be some.
     ///
     /// # Errors
-    /// If not.
+    /// If this visitor gets no hints.
     pub fn visitor(&self, headers: &HeaderMap) -> Result<Visitor, Excluded> {
         visitor(headers, &self.settings.harmless, DeliveryMethod::Cache)
     }
@@ -186,7 +186,7 @@ impl Policy {
     /// Whether a URL, as a path with its query, may be hinted.
     ///
     /// # Errors
-    /// If not.
+    /// If the URL must not be prefetched.
     pub fn may_hint(&self, url: &str, now: Timestamp) -> Result<Target, Refusal> {
         let target = Target::parse(url)?;
         self.may_fetch(&target, now)?;
@@ -209,7 +209,7 @@ impl Policy {
     /// [`upstream_request`]; if not, it gets [`refused`] and never goes upstream.
     ///
     /// # Errors
-    /// If not.
+    /// If the request must not be a prefetch.
     pub fn admit(
         &self,
         head: &request::Parts,
@@ -251,7 +251,7 @@ impl Policy {
     /// Whether a request that [`is_by_rules`] is redirected to `url`, which will then be requested.
     ///
     /// # Errors
-    /// If not.
+    /// If the URL must not be prefetched.
     pub fn lead(&self, head: &request::Parts, url: &str, now: Timestamp) -> Result<(), Refusal> {
         prefetch::by_rules(head, &self.settings.harmless)?;
         self.may_hint(url, now)?;

@@ -68,7 +68,7 @@ impl Robots {
     /// Whether a decoded path, with its query, may be fetched.
     ///
     /// # Errors
-    /// If not.
+    /// If robots.txt forbids it, or is not known.
     pub fn check(&self, path: &str) -> Result<(), Forbidden> {
         let rules = match &self.said {
             GroupRules::Unknown => return Err(Forbidden::Unknown),

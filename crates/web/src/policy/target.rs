@@ -224,7 +224,7 @@ impl OwnersRules {
     /// Whether a URL may be prefetched, by these rules and by its appearance.
     ///
     /// # Errors
-    /// If not.
+    /// If the URL must not be prefetched.
     pub fn check(&self, target: &Target) -> Result<(), NotPrefetchable> {
         let whole = target.whole();
         let any = |patterns: &[Pattern]| {

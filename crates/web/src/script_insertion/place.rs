@@ -170,7 +170,7 @@ fn lock(seen: &Mutex<ParserState>) -> MutexGuard<'_, ParserState> {
 
 /// Ends the parser.
 #[derive(Debug, thiserror::Error)]
-#[error("enough is known")]
+#[error("the place of the script is known")]
 struct Enough;
 
 impl Injector {
