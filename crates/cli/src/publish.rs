@@ -78,11 +78,11 @@ pub(crate) struct PublishArgs {
 
 #[derive(Debug, clap::Args)]
 struct Waiting {
-    /// Wait until this replica shows the state and has the bodies of all files, or of those below --into.
-    /// Bodies do not count that are never pushed, were overwritten since, or exceed --quota. May be repeated
+    /// Wait until this replica shows the state and has the bodies of all files, or of the files below --into. Lull does
+    /// not wait for bodies that are never pushed, were overwritten since, or exceed --quota. May be repeated
     #[arg(long, value_name = "NAME")]
     wait: Vec<String>,
-    /// Most seconds to wait [default: no limit]
+    /// Maximum time to wait, in seconds [default: no limit]
     #[arg(long, value_name = "S", requires = "wait", value_parser = lull_cli::arguments::seconds)]
     timeout: Option<Duration>,
 }
@@ -224,7 +224,7 @@ fn of_origin(status: &Value, replicas: &[Value], before: &[Value], seconds: f64)
         status["overwritten_bytes"]
     );
     if let Some(lost @ 1..) = status["lost"].as_u64() {
-        println!("  {lost} bodies are lost: publish their files again");
+        println!("  {lost} bodies are missing or corrupt: publish their files again");
     }
     if status["disk_full"] == true {
         println!(
@@ -234,8 +234,8 @@ fn of_origin(status: &Value, replicas: &[Value], before: &[Value], seconds: f64)
     }
     if let Some(store) = status["store"].as_str() {
         match status["store_away"].as_str() {
-            Some(why) => println!("  {why}: files over 16 kB are refused until it answers"),
-            None => println!("  files over 16 kB are stored in {store}"),
+            Some(why) => println!("  {why}: files over 16 KiB are refused until it answers"),
+            None => println!("  files over 16 KiB are stored in {store}"),
         }
     }
     if let Some(log) = status["log"].as_object() {

@@ -44,7 +44,7 @@ pub enum LinkError {
     #[error(transparent)]
     Part(#[from] Unexpected),
     /// It has too many connections that have not named their channel.
-    #[error("it opens connections and sends nothing")]
+    #[error("this address has too many connections that have sent nothing")]
     SlotsExhausted,
     /// The first message of the connection has the wrong kind.
     #[error("the peer began with an unexpected message: install the same release on both")]

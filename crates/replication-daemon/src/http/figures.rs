@@ -28,7 +28,7 @@ pub(super) fn of_origin(status: &OriginStatus) -> String {
     to.gauge("origin_sequence", "The last state.", status.sequence as f64);
     to.gauge("origin_objects", "Objects.", status.objects as f64);
     to.gauge("origin_bytes", "Bytes of all objects.", status.bytes as f64);
-    to.gauge("origin_lost_bodies", "Bodies that are lost.", status.lost as f64);
+    to.gauge("origin_lost_bodies", "Bodies that are missing or corrupt.", status.lost as f64);
     to.gauge("origin_disk_full", DISK_FULL, truth(status.disk_full));
     let help = "1 while the bucket for large bodies does not answer.";
     to.gauge("origin_store_away", help, truth(status.store_away.is_some()));
@@ -65,8 +65,8 @@ fn of_peers(replicas: &[PeerStatus], to: &mut Metrics) {
     let help = "Commits that it has not applied; a lower bound if it has never connected.";
     to.gauges("replica_lag", help, lag);
     let staleness = of_each(|one| one.staleness_seconds);
-    let help = "Upper bound of its staleness; before its first report the time since the start of \
-                the origin, a lower bound.";
+    let help = "Upper bound of the replica's staleness; before its first report the time since the \
+                start of the origin, a lower bound.";
     to.gauges("replica_staleness_seconds", help, staleness);
     let renews = of_each(|one| Some(truth(one.to_renew)));
     to.gauges("replica_to_renew", "1 while it needs a new certificate.", renews);
@@ -78,11 +78,12 @@ fn of_peers(replicas: &[PeerStatus], to: &mut Metrics) {
     let help = "The part of its silent time in which it may have answered all reads, at most.";
     to.gauges("replica_served_while_disconnected_seconds", help, masked);
     let valid = of_each(|one| share(one.valid_objects, one.objects));
-    to.gauges("replica_valid_objects_ratio", "The share of objects it has.", valid);
+    to.gauges("replica_valid_objects_ratio", "Share of all objects that the replica has.", valid);
     let valid = of_each(|one| share(one.valid_bytes, one.bytes));
-    to.gauges("replica_valid_bytes_ratio", "The share of bytes it has.", valid);
+    to.gauges("replica_valid_bytes_ratio", "Share of the bytes of all objects that the replica has.", valid);
     let skew = of_each(|one| one.skew_seconds.map(|(least, most)| least.abs().max(most.abs())));
-    let help = "Upper bound of its clock's offset; it grows with the time since its last report.";
+    let help = "Upper bound of the offset of the replica's clock; it grows with the time since the last \
+                report.";
     to.gauges("replica_skew_seconds", help, skew);
     let queue = of_each(|one| one.queue.map(|queue| queue as f64));
     let help = "Bodies in its queue; missing if it has never connected.";
@@ -95,7 +96,7 @@ fn of_peers(replicas: &[PeerStatus], to: &mut Metrics) {
         ]
         .map(|(channel, bytes)| (labels([("replica", &one.name), ("channel", channel)]), bytes))
     });
-    to.counters("replica_sent_bytes", "Bytes sent.", sent);
+    to.counters("replica_sent_bytes", "Bytes sent to the replica.", sent);
 }
 
 /// A part of a whole; 1 if the whole is 0.
@@ -107,13 +108,13 @@ pub(super) fn share(part: Option<u64>, whole: Option<u64>) -> Option<f64> {
 pub(super) fn of_replica(status: &ReplicaStatus) -> String {
     let mut to = Metrics::new("lull");
     to.gauge("connected", "1 while the origin sends messages.", truth(status.connected));
-    let help = "1 while the origin rejects it; its status has the reason.";
+    let help = "1 while the origin rejects the replica; its status has the reason.";
     to.gauge("refused", help, truth(status.refused.is_some()));
     to.gauge("disk_full", DISK_FULL, truth(status.disk_full));
-    to.gauge("sequence", "The state that is read.", status.sequence as f64);
+    to.gauge("sequence", "The state that readers see.", status.sequence as f64);
     let help = "Commits that were received and are not applied.";
     to.gauge("buffered", help, status.buffered as f64);
-    let help = "Upper bound of its staleness.";
+    let help = "Upper bound of the replica's staleness.";
     to.gauges("staleness_seconds", help, alone(status.staleness_seconds));
     to.gauges(
         "disconnected_seconds",
@@ -142,11 +143,11 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
         [("least", least), ("most", most)]
             .map(|(bound, seconds)| (labels([("bound", bound)]), seconds))
     });
-    to.gauges("skew_seconds", "Offset of its clock from the origin's.", skew);
+    to.gauges("skew_seconds", "Offset of the replica's clock from the origin's.", skew);
     to.gauge("objects", "Objects.", status.objects as f64);
     to.gauge(
         "valid_objects",
-        "The part of these that is stored here.",
+        "Objects whose body is stored here.",
         status.valid_objects as f64,
     );
     to.gauge("bytes", "Bytes of all objects.", status.bytes as f64);

@@ -131,7 +131,7 @@ fn troubles(status: &OriginStatus) -> String {
     if let Some(why) = &status.store_away {
         let why = of_html(why);
         let _ =
-            write!(troubles, "<p class=away>{why}: files over 16 kB are refused until it answers.");
+            write!(troubles, "<p class=away>{why}: files over 16 KiB are refused until it answers.");
     }
     if let Some(why) = status.log.as_ref().and_then(|log| log.away.as_ref()) {
         let why = of_html(why);
@@ -181,7 +181,7 @@ mod tests {
             "4.4 kB more for rollbacks",
             "2 bodies are lost",
             "The disk was full",
-            "refuses &lt;access>: files over 16 kB are refused until it answers",
+            "refuses &lt;access>: files over 16 KiB are refused until it answers",
             "<code>lull origin rotate --finish</code>",
         ] {
             assert!(page.contains(words), "no {words} in {page}");

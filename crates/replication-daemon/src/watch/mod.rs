@@ -128,7 +128,7 @@ pub enum WatchEvent {
              folder exists again", .0.display())]
     Gone(PathBuf),
     /// The kernel has failed.
-    #[error("no events come any more: start again: {0}")]
+    #[error("the kernel reports no more changes of the folder: restart the origin: {0}")]
     Failed(io::Error),
 }
 

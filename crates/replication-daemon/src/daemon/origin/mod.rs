@@ -142,7 +142,7 @@ pub enum OriginEvent {
         why: Refusal,
     },
     /// Bodies are gone.
-    #[error("the body of {} is lost: publish it again", shown(.paths))]
+    #[error("the body of {} is missing or corrupt: publish it again", shown(.paths))]
     Lost {
         /// The objects that have it.
         paths: Vec<Path>,
@@ -151,7 +151,7 @@ pub enum OriginEvent {
     #[error("the disk is full: free space; until then writes are rejected")]
     DiskFull,
     /// The bucket does not answer.
-    #[error("{0}: files over 16 kB are refused until it answers")]
+    #[error("{0}: files over 16 KiB are refused until it answers")]
     StoreAway(String),
     /// The bucket answers again.
     #[error("the store answers again")]

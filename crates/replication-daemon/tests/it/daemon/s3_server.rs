@@ -29,7 +29,7 @@ pub(crate) enum Fault {
     SlowDown(u64),
     /// The answer is cut off in its middle, except for one of this many.
     Cut(u64),
-    /// One byte at the end of a body of over 16 kB is another one.
+    /// One byte at the end of a body of over 16 KiB is another one.
     OtherByte,
 }
 
