@@ -53,15 +53,17 @@ Examples:
 
 /// Run a program with its TCP traffic in the background
 ///
-/// Every connection that the program and its children open or accept uses the congestion control lull and carries
-/// the lower-effort DSCP, also if the program chooses another. All background connections of this host on one path
-/// share one window, which yields to other traffic. What they receive yields by the window that they advertise. The
-/// program keeps its exit code, signals, terminal and standard input. As with env, the exit codes 125, 126 and 127 mean
-/// that the program did not run.
+/// Every connection that the program and its children open or accept uses the congestion control lull and carries the
+/// lower-effort DSCP, also if the program chooses another. All background connections of this host to one network (a
+/// /24 of IPv4 or a /48 of IPv6) share one window, which yields to other traffic. Downloads yield by the window that
+/// the connections advertise. The program keeps its exit code, signals, terminal and standard input. As with env, the
+/// exit codes 125, 126 and 127 mean that the program did not run.
 ///
-/// Needs root, or a running "lull kernel serve" and membership in its group. After "sudo lull exec", the program
-/// does not run as root: it runs as the user who called sudo, with the environment from before sudo. Use --user for
-/// another user. In a root shell or a script of root, the program runs as root.
+/// Needs root, or a running "lull kernel serve" and membership in its group. Without root, these options are not
+/// available: --at-most, --direction, --name, --pid, --udp yield, --user, --weight, and --cc with other values than
+/// lull and nice. After "sudo lull exec", the program does not run as root: it runs as the user who called sudo, with
+/// the environment from before sudo. Use --user for another user. In a root shell or a script of root, the program runs
+/// as root.
 ///
 /// Traffic of other processes stays in the foreground: containers, windows of a running tmux, ssh through a
 /// ControlMaster, mounted network file systems. At the end, Lull reports such traffic and what you can do.
@@ -71,13 +73,13 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(override_usage = USAGES, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Congestion control: lull (one window for all background connections of this host on a path), nice (TCP Nice,
+    /// Congestion control: lull (one window for all background connections of this host to a network), nice (TCP Nice,
     /// each connection by itself), background, or one that the kernel has. Lull loads the first three if needed. A
     /// kernel that cannot run lull uses nice, and a line at the end reports it
     #[arg(long, value_name = "NAME", default_value = LULL)]
     cc: String,
-    /// State that the network serves lower-effort packets last on every link that may be full. Without this
-    /// option, Lull refuses background, which does not yield by itself
+    /// Required with --cc background, which does not yield by itself: it relies on the network to send lower-effort
+    /// packets last on every link that may be full
     #[arg(long)]
     network_honours_le: bool,
     /// DSCP of the packets: le (lower effort, RFC 8622), or none (the program sets it)
@@ -98,8 +100,8 @@ pub(crate) struct Args {
     /// Name that lull jobs shows; no two running jobs have the same
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Part of the spare capacity that each connection has, relative to those of other jobs on the same path, from
-    /// 1 to 100; only with lull [default: 10]
+    /// Part of the spare capacity that each connection has, relative to connections of other jobs to the same network,
+    /// from 1 to 100; only with --cc lull [default: 10]
     #[arg(long, value_name = "WEIGHT", value_parser = clap::value_parser!(u32).range(1..=100))]
     weight: Option<u32>,
     /// Run the program only within a time of day (local time), such as 02:00-06:00. Lull starts it at the first time and

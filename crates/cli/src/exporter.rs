@@ -17,10 +17,11 @@ Examples:
 
 /// Serve metrics of the background programs of this machine
 ///
-/// Serves jobs, their traffic, windows, queueing delays and yielding, and the paths that they share, in the format of
-/// Prometheus. docs/reference/metrics.md lists the metrics; packaging/grafana/lull.json is a dashboard for Grafana.
-/// Each scrape reads the kernel once. Names of jobs and networks of destinations are in the metrics, so listen on
-/// loopback or on a network that you trust: there is no password.
+/// Serves jobs, their traffic, windows, queueing delays and yielding, and the paths that they share (all connections to
+/// one network: a /24 of IPv4 or a /48 of IPv6), in the format of Prometheus. docs/reference/metrics.md lists the
+/// metrics; packaging/grafana/lull.json is a dashboard for Grafana. Each scrape reads the kernel once. Names of jobs
+/// and networks of destinations are in the metrics, so listen on loopback or on a network that you trust: there is no
+/// password.
 ///
 /// Needs root, or a running 'lull kernel serve' and membership in its group: then destinations of other users are
 /// 'hidden'. The exit code is 1 on failure, and 2 if the arguments are wrong.

@@ -90,12 +90,12 @@ struct Load {
     /// Smallest window in packets, from 1/48 to 1 [default: 1/48]
     #[arg(long, allow_hyphen_values = true)]
     min_window: Option<String>,
-    /// lull (one window for all background connections of this host on a path); nice (TCP Nice, each connection by
+    /// lull (one window for all background connections of this host to a network); nice (TCP Nice, each connection by
     /// itself); vegas, the base of nice, for comparison; or background, which does not yield by itself and needs a
     /// network that serves lower effort last. Only nice has threshold, fraction and smallest window
     #[arg(long, value_enum, default_value_t = Kind::Lull)]
     algorithm: Kind,
-    /// Most paths whose connections share a state; connections to further ones run Nice
+    /// Maximum number of networks whose connections share a state; connections to further networks run Nice
     #[arg(long, hide = true, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     paths: Option<u32>,
     /// Let only processes with CAP_NET_ADMIN choose it
@@ -221,8 +221,8 @@ Examples:
 struct Slice {
     /// Path of the cgroup below the mount point of cgroup v2, as in /proc/PID/cgroup
     cgroup: PathBuf,
-    /// Congestion control: lull (one window for all background connections of this host to a destination), nice, or
-    /// one that the kernel has. Lull loads the first two if needed
+    /// Congestion control: lull (one window for all background connections of this host to a network: a /24 of IPv4 or
+    /// a /48 of IPv6), nice, or one that the kernel has. Lull loads the first two if needed
     #[arg(long, value_name = "NAME", default_value = "lull")]
     cc: String,
     /// DSCP of the packets: le (lower effort, RFC 8622), or none (programs set it)

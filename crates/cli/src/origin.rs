@@ -50,7 +50,7 @@ Examples:
   lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --history 500
       keep half a gigabyte of overwritten files for lull rollback; a smaller value frees disk space
   lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --store s3://pages/site?region=eu-central-1
-      store files over 16 kB in the bucket pages, below site/
+      store files over 16 KiB in the bucket pages, below site/
   lull origin run /var/lib/lull/origin --listen 0.0.0.0:7070 --log nats://n1,n2,n3/pages --store s3://pages/site
       write the log to the stream pages of a NATS cluster; run it on two machines, and one takes over from the other
   lull origin run /var/lib/lull/origin --listen 127.0.0.1:0 --json
@@ -139,13 +139,15 @@ pub(crate) struct RunArgs {
     /// without an event, and takes 5 % of one core
     #[arg(long, value_name = "SECONDS", default_value_t = 300, requires = "watch")]
     watch_compare: u64,
-    /// Bodies to push: none (demand); all in the background, most valuable first (trip); all (push-all); or
-    /// those that are read before they are overwritten with a probability above P (threshold=P). The last two
-    /// push in order, each body before its notification, and not in the background
-    #[arg(long, value_name = "STRATEGY", default_value = "trip")]
+    /// Which bodies of files are pushed to replicas:
+    /// - trip: all bodies in the background, most valuable first
+    /// - demand: no bodies; a replica fetches a file when it is read
+    /// - push-all: all bodies in order, each before its notification, and not in the background
+    /// - threshold=P: as push-all, but only bodies that are read before the next write with a probability above P
+    #[arg(long, value_name = "STRATEGY", default_value = "trip", verbatim_doc_comment)]
     strategy: Strategy,
-    /// Most megabytes of overwritten and deleted files to keep, for lull rollback. Older ones are deleted at
-    /// the start. A replica that was disconnected for longer transfers the differences
+    /// Maximum size of the overwritten and deleted files that are kept for lull rollback, in megabytes. Older files are
+    /// deleted at the start of the origin. A replica that was disconnected for longer transfers the differences
     #[arg(long, value_name = "MB", default_value = "10000")]
     history: u64,
     /// Congestion control of pushes in the background. If the kernel does not have it, Lull paces them itself
@@ -160,13 +162,14 @@ pub(crate) struct RunArgs {
     /// the two is renamed
     #[arg(long)]
     refuse_case_clashes: bool,
-    /// Store files over 16 kB in a bucket of an S3-compatible object store: s3://BUCKET/PREFIX, with
-    /// ?endpoint=URL&region=NAME for a server other than that of AWS_ENDPOINT_URL and AWS_REGION. Set the key in
-    /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. The folder keeps the address for later starts [default:
-    /// the folder]
+    /// Store files over 16 KiB in a bucket of an S3-compatible object store, which must exist:
+    /// s3://BUCKET/PREFIX, with ?endpoint=URL&region=NAME for a server other than that of AWS_ENDPOINT_URL and
+    /// AWS_REGION. Set the key in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. The folder keeps the address for later
+    /// starts [default: the folder]
     #[arg(long, value_name = "URL")]
     store: Option<BucketAddress>,
-    /// Most megabytes of files in the folder that are also in the bucket; the least recently used are deleted
+    /// Maximum size of the files in the folder that are also in the bucket, in megabytes; the least recently used files
+    /// are deleted
     #[arg(long, value_name = "MB", default_value = "10000")]
     store_copies: u64,
     /// Write the log to a stream of NATS JetStream, which several origins can share: nats://HOST:PORT,HOST:PORT/STREAM,
@@ -175,8 +178,8 @@ pub(crate) struct RunArgs {
     /// address for later starts [default: the folder]
     #[arg(long, value_name = "URL")]
     log: Option<LogAddress>,
-    /// Write the log although another origin does, and end that one. If it cannot reach the log, make sure first
-    /// that it has ended. Do not use it in a service that restarts
+    /// Force this origin to become the writer of the log. Another writer ends when it reads that in the log. If it
+    /// cannot reach the log, first make sure that it has ended. Do not use this option in a service that restarts
     #[arg(long)]
     take_over: bool,
     /// Address of this origin for replicas, which the other origins show [default: where it listens]

@@ -110,7 +110,7 @@ pub(crate) struct RunArgs {
     /// New address of the origin, which is remembered [default: that of the ticket or of the last --origin]
     #[arg(long, value_name = "HOST:PORT")]
     origin: Option<String>,
-    /// Empty folder in which the files are mounted; needs root
+    /// Empty folder in which the files are mounted, read-only; needs root
     #[arg(long, value_name = "FOLDER")]
     mount: Option<PathBuf>,
     /// Handling of a read that cannot be answered now: wait, error, or the URL of another replica. That
@@ -120,15 +120,16 @@ pub(crate) struct RunArgs {
     /// Seconds until a blocked read fails or is redirected
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     patience: Duration,
-    /// Most seconds that a read may be stale while the origin is connected
+    /// Maximum staleness of a read, in seconds, while the origin is connected: for how long the file may have had a
+    /// newer version
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     delta: Duration,
-    /// Most seconds that a read may be stale while the origin is not connected; none for no bound [default:
-    /// 3600, or --delta if that is more]. After a start, reads wait until the origin was connected once
+    /// Maximum staleness of a read, in seconds, while the origin is not connected; none for no bound [default: 3600, or
+    /// --delta if that is more]. After a start, reads wait until the origin was connected once
     #[arg(long, value_name = "S")]
     delta_disconnected: Option<String>,
-    /// Most seconds by which the clocks of origin and replica may differ for staleness to be measured by
-    /// them. Beyond, and until the difference is known, Lull measures it by echoes of the replica's own clock
+    /// Maximum difference of the clocks of origin and replica, in seconds, for which these clocks measure staleness. If
+    /// they differ more, or the difference is unknown, Lull measures staleness by round trips
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
     max_skew: Duration,
     /// Strategy to use instead of the origin's. With trip, a file keeps its old content until the new body
@@ -143,7 +144,7 @@ pub(crate) struct RunArgs {
     /// [default: all files]
     #[arg(long, value_name = "PATTERN")]
     only: Vec<OsString>,
-    /// Most megabytes of bodies to keep [default: no limit]
+    /// Maximum size of the stored bodies, in megabytes [default: no limit]
     #[arg(long, value_name = "MB")]
     quota: Option<u64>,
     /// Seconds for which overwritten and deleted files stay readable, within the quota: to programs that have

@@ -28,8 +28,8 @@ Examples:
 /// Watch the background connections of this machine
 ///
 /// Shows job, process, remote address, direction, rate, window in packets, queueing delay (round-trip time above that
-/// of the empty path), state (use, yield, start, idle, pause), bytes so far, share of the spare capacity, and the
-/// rate of this host's foreground ('fg') on the same path. Rates are in bit/s: 9.42M is 9.42 Mbit/s. A '-' is a value
+/// of the empty path), state (use, yield, start, idle, pause), bytes so far, share of the spare capacity, and the rate
+/// of this host's foreground ('fg') to the same network. Rates are in bit/s: 9.42M is 9.42 Mbit/s. A '-' is a value
 /// that the congestion control does not have or that this user must not see.
 ///
 /// Keys: s sorts by the next column, r reverses, / filters, p pauses, j switches between jobs and connections, arrows

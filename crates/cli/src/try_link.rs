@@ -42,10 +42,10 @@ pub(crate) struct Args {
     /// Receive from HOST instead of sending to it
     #[arg(long)]
     download: bool,
-    /// Longest time of each transfer, in seconds, from 2 to 60
+    /// Maximum time of each transfer, in seconds, from 2 to 60
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=60))]
     seconds: u32,
-    /// Most payload of each transfer, in megabytes, from 1 to 1000
+    /// Maximum payload of each transfer, in megabytes, from 1 to 1000
     #[arg(long, value_name = "MB", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     most: u32,
     /// Program that runs a command at HOST, with its options

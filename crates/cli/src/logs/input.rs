@@ -30,7 +30,7 @@ const NEAR: Duration = Duration::from_secs(30 * 60);
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct LogArgs {
     /// Format of the lines, if Lull does not detect it: an nginx log_format, an Apache LogFormat, or
-    /// json:client=FIELD,time=FIELD,url=FIELD,method=FIELD,status=FIELD,... for JSON with other names
+    /// json:client=FIELD,time=FIELD,url=FIELD,method=FIELD,status=FIELD,... for JSON logs whose field names differ
     #[arg(long, value_name = "FORMAT")]
     format: Option<Template>,
     /// Field with the client's address: x-forwarded-for, client (the format's own field, whatever a header

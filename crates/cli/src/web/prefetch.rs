@@ -63,9 +63,9 @@ pub(super) struct PrefetchArgs {
     /// repeated
     #[arg(long, value_name = "NAME", conflicts_with = "plain")]
     harmless_cookie: Vec<String>,
-    /// Limit of prefetching. "scheduler": the proxy sends a prefetch when the server has room, which it
-    /// learns from visitors' requests. "probes": the monitor sets a rate by the response times of probes.
-    /// "paper": like "probes", by the rules of SSR 5.2.2, for experiments; needs --paper-budget
+    /// Limit of prefetching. "scheduler": the proxy sends a prefetch when the server has room, which it learns from
+    /// visitors' requests. "probes": the monitor sets a rate by the response times of probes. "paper": for experiments
+    /// only, see docs/budget.md; needs --paper-budget
     #[arg(long, value_name = "HOW", conflicts_with = "plain", default_value = "scheduler")]
     budget: Budget,
     /// Path of a public object that is probed. May be repeated. With --budget scheduler, for a server that
@@ -73,8 +73,8 @@ pub(super) struct PrefetchArgs {
     /// page, the most wanted part of pages, and a slow page]
     #[arg(long, value_name = "PATH", conflicts_with = "plain")]
     probe: Vec<String>,
-    /// For experiments: with --budget paper, probes are late from this many seconds on. The budget grows by one,
-    /// never doubles, and grants lists at random. Once for each --probe
+    /// For experiments: with --budget paper, a probe is late from this many seconds on. The budget grows by one, never
+    /// doubles, and grants lists at random. Once for each --probe
     #[arg(long, value_name = "S", conflicts_with = "plain", requires = "probe",
         value_parser = seconds)]
     paper_budget: Vec<Duration>,
@@ -88,8 +88,8 @@ pub(super) struct PrefetchArgs {
     #[arg(long, value_name = "BYTES", conflicts_with = "plain",
         default_value_t = ByteCaps::default().visitor.0)]
     visitor_bytes: u64,
-    /// Most bytes per day that all visitors together prefetch. The count starts from zero at each start
-    /// [default: no limit]
+    /// Maximum bytes per day that all visitors together prefetch. The count starts from zero at each start [default: no
+    /// limit]
     #[arg(long, value_name = "BYTES", conflicts_with = "plain")]
     daily_bytes: Option<u64>,
     /// Share of visitors without hints, as a control group
@@ -106,8 +106,8 @@ pub(super) struct PrefetchArgs {
     /// worker
     #[arg(long, value_name = "ADDR", conflicts_with = "plain")]
     service_worker: Option<Listen>,
-    /// Prefetch behind a CDN or another shared cache that keeps pages. It must pass requests with an X-Lull header on
-    /// to Lull; replies have Vary: X-Lull. Needs --trust-forwarded
+    /// Prefetch behind a CDN or another shared cache that keeps pages. The CDN must pass requests with an X-Lull header
+    /// on to Lull; replies have Vary: X-Lull. Needs --trust-forwarded
     #[arg(long, conflicts_with_all = ["plain", "speculation_rules", "service_worker"])]
     behind_cdn: bool,
     /// Only predict, and count correct predictions; pages stay unchanged
@@ -121,9 +121,9 @@ pub(super) struct PrefetchArgs {
     /// may be public]
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     token_file: Option<PathBuf>,
-    /// Share the model, barred URLs, the budget and the held-back group with other proxies of the site, through
-    /// these NATS servers with JetStream: nats://HOST:PORT or nats://USER:PASSWORD@HOST:PORT, tls:// with TLS, separated by commas. All proxies
-    /// need the same file for --model-key
+    /// Share the model, barred URLs, the budget and the held-back group with other proxies of the site, through these
+    /// NATS servers with JetStream: nats://HOST:PORT or nats://USER:PASSWORD@HOST:PORT, or tls:// instead of nats://,
+    /// separated by commas. All proxies need the same file for --model-key
     #[arg(
         long,
         value_name = "URL",

@@ -42,29 +42,29 @@ pub(super) struct ServerArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits")]
 struct LimitArgs {
-    /// Open client connections [default: half of the limit of open files]
+    /// Maximum number of open client connections [default: half of the limit of open files]
     #[arg(long, value_name = "N")]
     max_connections: Option<NonZeroUsize>,
-    /// Open client connections per IPv4 address or IPv6 /64 [default: an eighth of --max-connections]
+    /// The same for each IPv4 address or IPv6 /64 [default: an eighth of --max-connections]
     #[arg(long, value_name = "N")]
     max_connections_per_address: Option<NonZeroUsize>,
-    /// Concurrent requests to the upstream [default: a quarter of the limit of open files]
+    /// Maximum number of concurrent requests to the upstream [default: a quarter of the limit of open files]
     #[arg(long, value_name = "N")]
     max_upstream_requests: Option<NonZeroUsize>,
-    /// Idle connections to the upstream
+    /// Maximum number of idle connections to the upstream
     #[arg(long, value_name = "N", default_value_t = Limits::default().upstream_idle)]
     keepalive: usize,
-    /// Bytes of the headers of a request or response, at least 8192
+    /// Maximum size of the headers of a request or response, in bytes, 8192 or more
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().header_bytes,
         value_parser = header_bytes)]
     max_header: usize,
-    /// Bytes of a request target
+    /// Maximum length of a request target, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().uri_bytes)]
     max_uri: usize,
-    /// Concurrent requests on one HTTP/2 connection
+    /// Maximum number of concurrent requests on one HTTP/2 connection
     #[arg(long, value_name = "N", default_value_t = Limits::default().h2_streams)]
     max_streams: u32,
-    /// Least bytes per second of a request body, averaged over --client-timeout
+    /// Minimum rate of a request body, in bytes per second, averaged over --client-timeout
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().body_rate)]
     min_body_rate: u64,
 }

@@ -53,7 +53,7 @@ pub(crate) struct EditsArgs {
     /// Address where an origin accepts PUT, instead of a folder
     #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["token_file", "read"])]
     to: Option<SocketAddr>,
-    /// File whose first line is the token for that
+    /// File whose first line is the token for --to
     #[arg(long, value_name = "FILE", requires = "to")]
     token_file: Option<PathBuf>,
     /// Folder in which files are read
@@ -83,7 +83,7 @@ pub(crate) struct EditsArgs {
     /// Time of reading after the last edit; with --ready, the timeout
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
     tail: Duration,
-    /// Longest staleness that is promised, to be checked
+    /// Maximum staleness that is promised, to be checked
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     delta: Option<Duration>,
     /// Seed of all random choices

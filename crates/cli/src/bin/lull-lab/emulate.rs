@@ -19,13 +19,16 @@ Examples:
   lull lab emulate -- sh -c 'ip netns exec right1 iperf3 -s -1 & sleep 1; iperf3 -c $LULL_RIGHT_1'
       run one flow over 10 Mbit/s and 50 ms; the receiver is on the first host on the right
   lull lab emulate --rate 5mbit --rate-up 1mbit --delay 15ms --queue fq-codel
-      open a shell behind an asymmetric line; \"up\" is from the shell to the right side
+      open a shell behind an asymmetric line; \"up\" is the forward direction, from the shell to the right
+  lull lab emulate --left 2 --right 2 --json record.json -- ./two-flows.sh
+      run flows of two pairs of hosts over one link, such as a download beside an upload in the background
   lull lab emulate --trace Verizon-LTE-short.down.gz --buffer 100p --json record.json -- ./test.sh
       replay the link of a moving telephone, and record all flows
 
-COMMAND runs on the host left1. Inside, LULL_LEFT_1, LULL_RIGHT_1, LULL_RIGHT_1_V6 and so on are the
-hosts' addresses, and `ip netns exec right1 PROGRAM` runs a program on another host. When COMMAND
-ends, all processes that it started end, and nothing is left on the machine. Root is not needed where
+COMMAND runs on the host left1. The forward direction is from left to right. In COMMAND, the variables
+LULL_LEFT_1, LULL_RIGHT_1, LULL_RIGHT_1_V6 and so on are the hosts' addresses, and `ip netns exec
+right1 PROGRAM` runs a program on another host. When COMMAND ends, all processes that it started end,
+and nothing is left on the machine. Root is not needed where
 user namespaces are allowed. The exit code is that of COMMAND, or 128 plus the number of the signal that
 ended it; 125 if the emulator failed, and 2 if the arguments are wrong.
 
@@ -39,37 +42,38 @@ two thirds of the buffer. Above it, they are dropped like other packets (RFC 316
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Rate of the bottleneck in both directions
+    /// Rate of both directions
     #[arg(long, value_name = "RATE", default_value = "10mbit", conflicts_with = "trace")]
     rate: Rate,
-    /// Rate from left to right, if different
+    /// Rate of the forward direction, from left to right, if different
     #[arg(long, value_name = "RATE", conflicts_with = "trace_up")]
     rate_up: Option<Rate>,
     /// Recorded link instead of a rate, in mahimahi's format, plain or .gz
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Recorded link from left to right, if different
+    /// Recorded link of the forward direction, if different
     #[arg(long, value_name = "FILE")]
     trace_up: Option<PathBuf>,
     /// Propagation delay of each direction [default: 25ms]
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "rtt")]
     delay: Option<Duration>,
-    /// Propagation delay from left to right, if different
+    /// Propagation delay of the forward direction, if different
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "rtt")]
     delay_up: Option<Duration>,
     /// Round-trip time: twice the delay of each direction
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     rtt: Option<Duration>,
-    /// Size of the queue: 1bdp, 64kB, 100p (packets)
+    /// Size of the queue: bytes (64kB), packets (100p), or multiples of rate × round-trip time (1bdp), where the rate
+    /// is that of the queue's own direction
     #[arg(long, value_name = "SIZE", default_value = "1bdp")]
     buffer: Buffer,
-    /// Size of the queue from left to right, if different
+    /// Size of the queue of the forward direction, if different
     #[arg(long, value_name = "SIZE")]
     buffer_up: Option<Buffer>,
     /// Queue discipline: droptail, priority (by DSCP), priority-single (one buffer), red, red-ecn, codel, fq-codel
     #[arg(long, value_name = "NAME", default_value = "droptail")]
     queue: Discipline,
-    /// Queue discipline from left to right, if different
+    /// Queue discipline of the forward direction, if different
     #[arg(long, value_name = "NAME")]
     queue_up: Option<Discipline>,
     /// Number of hosts on the left side

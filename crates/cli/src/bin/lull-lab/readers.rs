@@ -58,12 +58,12 @@ pub(crate) struct ReadersArgs {
     /// Address where the origin accepts PUT
     #[arg(long, value_name = "ADDRESS:PORT")]
     to: Option<SocketAddr>,
-    /// File whose first line is the token for that
+    /// File whose first line is the token for --to
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// Longest staleness that the replicas permit
+    /// Maximum staleness that the replicas permit
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
     delta: Duration,
     /// A read that takes this long has waited for the origin

@@ -37,18 +37,8 @@ Examples:
       --prefetch monitor --json
       request at a constant rate, and prefetch the same page while the server has spare capacity
 
-The loop is open: a request is sent when it is due, also if earlier ones still wait, and its time counts
-from then. Clients cache every response. --prefetch selects what is prefetched:
-
-  none             nothing
-  no-avoidance=N   N files for each page. With --ahead-to a server at a lower priority (nice), this is
-                   the papers' scheduler
-  ppm=N/W          the lists of a PPM-N/W predictor, which come with pages
-  monitor          ten files at a time while probes of the server are not late; the monitor learns the
-                   usual time of a probe
-  monitor=TIME     the same, with probes that are late from TIME on
-  nps              the hints of 'lull web', as the script in its pages follows them; that server needs
-                   --trust-forwarded, to tell clients apart
+The loop is open: a request is sent when it is due, also if earlier requests still wait, and its time
+counts from then. Clients cache every response.
 
 The server of --ahead-to decides the congestion control of prefetches, for example under 'lull exec'. The
 exit code is 1 if a log cannot be read or a server cannot be reached, and 2 if the arguments are wrong.";
@@ -71,7 +61,7 @@ pub(crate) struct ReplayArgs {
     /// Requests per second for the time of --length, instead of a log
     #[arg(long, value_name = "NUMBER", value_parser = positive, requires = "length")]
     rate: Option<f64>,
-    /// Path of these requests
+    /// Path of the requests of --rate
     #[arg(long, value_name = "PATH", default_value = "/", value_parser = path, requires = "rate")]
     get: String,
     /// Content codings that clients accept
@@ -89,10 +79,10 @@ pub(crate) struct ReplayArgs {
     /// What is prefetched, and when: see below
     #[arg(long, value_name = "HOW", default_value = "none")]
     prefetch: Prefetch,
-    /// Longest list of ppm
+    /// Maximum length of a list of ppm
     #[arg(long, value_name = "N", default_value_t = 50)]
     files: usize,
-    /// Least probability of an entry of a list
+    /// Minimum probability of an entry of a list
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     threshold: f32,
     /// Clients, or classes of clients out of 16, that must have gone from a page to an entry before ppm lists

@@ -35,7 +35,7 @@ the rest to any file. All files have the longest length of the log.";
 pub(crate) struct ReplicateArgs {
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// What is pushed, and how: demand, push-all, threshold=P, trip
+    /// What is pushed, and how: demand, push-all, threshold=P or trip, as for lull origin run --strategy
     #[arg(long, value_name = "STRATEGY", default_value = "trip")]
     strategy: Strategy,
     /// Apply invalidations at once, as all strategies but trip do: trip with Δ = 0
@@ -47,8 +47,7 @@ pub(crate) struct ReplicateArgs {
     /// Let reads overtake waiting reads
     #[arg(long)]
     aggressive: bool,
-    /// Longest staleness of reads, or none for no bound [default: 60s; none for strategies that push in
-    /// order]
+    /// Maximum staleness of reads, or none for no bound [default: 60s; none for strategies that push in order]
     #[arg(long, value_name = "TIME", value_parser = delta)]
     delta: Option<Delta>,
     /// Capacity of the origin's link, in multiples of what pushing everything needs

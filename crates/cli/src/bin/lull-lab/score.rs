@@ -81,8 +81,7 @@ pub(crate) struct ScoreArgs {
     /// How many simulations run at once [default: one per processor]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
-    /// The folder of recorded links [default: shared/data beside the working folder, or beside one
-    /// around it]
+    /// The folder of recorded links [default: shared/data beside the working folder or beside a parent of it]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Show the results as JSON
