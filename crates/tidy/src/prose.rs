@@ -59,6 +59,8 @@ const IDIOMS: &[(&str, &str)] = &[
     ("comes to nothing", "fails"),
     ("go by the", "follow the"),
     ("goes by the", "follows the"),
+    ("fetched ahead", "prefetched"),
+    ("fetch ahead", "prefetch"),
 ];
 
 /// The texts of a plan that readers see: the tables by their path, and their keys.
