@@ -80,7 +80,11 @@ fn of_peers(replicas: &[PeerStatus], to: &mut Metrics) {
     let valid = of_each(|one| share(one.valid_objects, one.objects));
     to.gauges("replica_valid_objects_ratio", "Share of all objects that the replica has.", valid);
     let valid = of_each(|one| share(one.valid_bytes, one.bytes));
-    to.gauges("replica_valid_bytes_ratio", "Share of the bytes of all objects that the replica has.", valid);
+    to.gauges(
+        "replica_valid_bytes_ratio",
+        "Share of the bytes of all objects that the replica has.",
+        valid,
+    );
     let skew = of_each(|one| one.skew_seconds.map(|(least, most)| least.abs().max(most.abs())));
     let help = "Upper bound of the offset of the replica's clock; it grows with the time since the last \
                 report.";
@@ -145,11 +149,7 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
     });
     to.gauges("skew_seconds", "Offset of the replica's clock from the origin's.", skew);
     to.gauge("objects", "Objects.", status.objects as f64);
-    to.gauge(
-        "valid_objects",
-        "Objects whose body is stored here.",
-        status.valid_objects as f64,
-    );
+    to.gauge("valid_objects", "Objects whose body is stored here.", status.valid_objects as f64);
     to.gauge("bytes", "Bytes of all objects.", status.bytes as f64);
     to.gauge("valid_bytes", "The part of these that is stored here.", status.valid_bytes as f64);
     let help = "Bytes of objects outside its subscription that are not stored here.";

@@ -130,8 +130,10 @@ fn troubles(status: &OriginStatus) -> String {
     }
     if let Some(why) = &status.store_away {
         let why = of_html(why);
-        let _ =
-            write!(troubles, "<p class=away>{why}: files over 16 KiB are refused until it answers.");
+        let _ = write!(
+            troubles,
+            "<p class=away>{why}: files over 16 KiB are refused until it answers."
+        );
     }
     if let Some(why) = status.log.as_ref().and_then(|log| log.away.as_ref()) {
         let why = of_html(why);

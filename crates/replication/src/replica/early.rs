@@ -114,7 +114,7 @@ impl Early {
         self.late.insert(key);
     }
 
-    /// One of those.
+    /// One of the objects whose late body is in the store.
     pub(super) fn pop_late(&mut self) -> Option<(Key, Version)> {
         let key = self.late.pop_first()?;
         let version = *self.get(&key)?;

@@ -13,7 +13,7 @@ use super::times::TimeCounts;
 const SLOTS: u64 = 12;
 const SLOT: Duration = Duration::from_secs(300);
 
-/// One of them.
+/// A navigation that a script reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Navigation {
     /// Whether the page came out of the browser's cache.
