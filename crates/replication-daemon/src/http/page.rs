@@ -120,7 +120,7 @@ fn troubles(status: &OriginStatus) -> String {
     if status.lost > 0 {
         let _ = write!(
             troubles,
-            "<p class=away>{} bodies are lost: publish their files again.",
+            "<p class=away>{} bodies are missing or corrupt: publish their files again.",
             status.lost
         );
     }
