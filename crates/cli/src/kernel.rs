@@ -188,11 +188,11 @@ Examples:
 
 /// Let members of a group use 'lull exec' without sudo
 ///
-/// It listens at a Unix socket, and moves a process that connects into the background. The process
-/// is the one that the kernel names, of the user who runs it, and it stays inside its cgroup, so its limits hold.
-/// A user can't move the process of another user, or choose what runs in the background. It runs until it is
-/// killed; programs in the background stay there. A socket that systemd hands over is used instead of --socket.
-/// It needs Linux 6.5.
+/// The server listens at a Unix socket, and moves a process that connects into the background. The kernel names that
+/// process and its user. The process stays inside its cgroup, so its limits hold. A user can't move the process of
+/// another user. Users may choose '--cc lull', '--cc nice' and --dscp; the other options of 'lull exec' that concern
+/// the traffic need root. The server runs until it is killed; programs in the background stay there. A socket that
+/// systemd hands over is used instead of --socket. The server needs Linux 6.5.
 #[derive(Debug, clap::Args)]
 #[command(after_help = SERVE_EXAMPLES)]
 struct Serve {
