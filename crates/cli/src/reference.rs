@@ -99,18 +99,22 @@ fn script(examples: &str) -> String {
 fn line(arg: &Arg) -> String {
     let help = arg.get_long_help().or_else(|| arg.get_help());
     let help = help.map(ToString::to_string).unwrap_or_default();
-    let mut line = format!("- `{}`: {}", arg.to_string().trim(), prose(&help));
+    let mut help = prose(&help);
+    let mut values = String::new();
     let defaults = arg.get_default_values();
     if !defaults.is_empty() && arg.get_action().takes_values() && !arg.is_hide_default_value_set() {
-        let values: Vec<_> = defaults.iter().map(|value| value.to_string_lossy()).collect();
-        let _ = write!(line, " [default: {}]", values.join(" "));
+        let defaults: Vec<_> = defaults.iter().map(|value| value.to_string_lossy()).collect();
+        let _ = write!(values, " [default: {}]", defaults.join(" "));
     }
-    let values = arg.get_possible_values();
-    if arg.get_action().takes_values() && !values.is_empty() {
-        let names: Vec<_> = values.iter().map(clap::builder::PossibleValue::get_name).collect();
-        let _ = write!(line, " [values: {}]", names.join(", "));
+    let possible = arg.get_possible_values();
+    if arg.get_action().takes_values() && !possible.is_empty() {
+        let names: Vec<_> = possible.iter().map(clap::builder::PossibleValue::get_name).collect();
+        let _ = write!(values, " [values: {}]", names.join(", "));
     }
-    line + "\n"
+    // In front of a list: behind it they would belong to its last item.
+    let at = help.find(":\n").unwrap_or(help.len());
+    help.insert_str(at, &values);
+    format!("- `{}`: {help}\n", arg.to_string().trim())
 }
 
 /// Help as Markdown: characters of HTML or links are escaped.
@@ -144,14 +148,15 @@ The exit code is 0.";
 
     #[test]
     fn after_help_of_all_levels_is_written() {
-        let how = Arg::new("how").long("how").help("How:\n- a: as a\n- b: as\n  b");
+        let how =
+            Arg::new("how").long("how").help("How:\n- a: as a\n- b: as\n  b").default_value("a");
         let inner = Command::new("a").about("Inner").arg(how).after_help(AFTER_HELP);
         let group = Command::new("group").about("Group").after_help("The exit code is 3.");
         let root = Command::new("lull").after_help("First.").subcommand(group.subcommand(inner));
         let page = page(root, "T", "All.");
         let expected = "\nAll.\n\nFirst.\n\n## lull group\n\nGroup\n\nThe exit code is 3.\n\n\
             ## lull group a\n\nInner\n\n```text\nlull group a [OPTIONS]\n```\n\n\
-            - `--how <how>`: How:\n  - a: as a\n  - b: as\n    b\n\n\
+            - `--how <how>`: How [default: a]:\n  - a: as a\n  - b: as\n    b\n\n\
             **Examples**\n\n```sh\n# do this, then that\nlull a --b \\\n    --c\n\n# do less\nlull d\n```\n\n\
             It needs $HOME and \\<root\\>.\n\nThe exit code is 0.\n";
         assert!(page.ends_with(expected), "{page}");
