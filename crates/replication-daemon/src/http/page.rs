@@ -181,7 +181,7 @@ mod tests {
             "away for 50 s at least, reads answered for all of that at most<td>≥ 2<td>≥ 50.0 \
              s<td>–<td>–<td>–<td>–<td>",
             "4.4 kB more for rollbacks",
-            "2 bodies are lost",
+            "2 bodies are missing or corrupt",
             "The disk was full",
             "refuses &lt;access>: files over 16 KiB are refused until it answers",
             "<code>lull origin rotate --finish</code>",
