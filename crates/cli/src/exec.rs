@@ -60,8 +60,7 @@ Examples:
 /// exit codes 125, 126 and 127 mean that the program did not run.
 ///
 /// Needs root, or a running "lull kernel serve" and membership in its group. Without root, these options are not
-/// available: --between, --direction, --name, --pid, --udp yield, --user, --weight, and --cc with other values than
-/// lull and nice. After "sudo lull exec", the program does not run as root: it runs as the user who called sudo, with
+/// available: --pid, --udp yield, --user, and --cc with other values than lull and nice. After "sudo lull exec", the program does not run as root: it runs as the user who called sudo, with
 /// the environment from before sudo. Use --user for another user. In a root shell or a script of root, the program runs
 /// as root.
 ///
