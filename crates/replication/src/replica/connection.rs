@@ -217,7 +217,6 @@ impl<P: Clone> Replica<P> {
         }
         match start {
             Start::Log => {
-                self.report_unmatched();
                 if new_life || self.comparison.untold {
                     self.report_lacking(now.local);
                 } else {
@@ -344,6 +343,8 @@ impl<P: Clone> Replica<P> {
             return false;
         }
         self.lease.heartbeat(now, stamp, echo, self.faults);
+        self.bodies.scope.complete_at(committed);
+        self.report_unmatched();
         // The ping was sent after it.
         self.comparison.untold &= echo.is_none_or(|sent| sent < self.comparison.told_at);
         self.request_scan();

@@ -6,6 +6,7 @@ use super::{Event, Object, Replica};
 use crate::message::Stock;
 use crate::path::Path;
 use crate::subscription::{Pattern, Subscription};
+use crate::types::Sequence;
 
 /// The subscription, and its effect on the state. The counts are kept, so that no event goes through all objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -16,6 +17,10 @@ pub(super) struct Scope {
     /// Other objects, of those without their bodies.
     unsubscribed_objects: u64,
     unsubscribed_bytes: u64,
+    /// All objects that are not folders.
+    files: u64,
+    /// The last commit of the origin when that was first known. An earlier state may lack the objects of a pattern.
+    complete_at: Option<Sequence>,
     /// Patterns without objects were reported.
     is_checked: bool,
 }
@@ -49,6 +54,9 @@ impl Scope {
         if self.only.is_all() {
             return;
         }
+        if !object.version.content.is_folder() {
+            step(&mut self.files, 1);
+        }
         let mut is_taken = false;
         for (pattern, count) in self.only.patterns().iter().zip(&mut self.matching) {
             if pattern.matches(path) {
@@ -62,9 +70,16 @@ impl Scope {
         }
     }
 
-    /// The patterns without objects, once.
-    fn take_unmatched(&mut self) -> Vec<Pattern> {
-        if core::mem::replace(&mut self.is_checked, true) {
+    /// The origin has no commit after this one.
+    pub(super) fn complete_at(&mut self, last: Sequence) {
+        self.complete_at.get_or_insert(last);
+    }
+
+    /// The patterns without objects in the state after `position`, once. None before the state has files and is
+    /// complete: then nothing is known about a pattern.
+    fn take_unmatched(&mut self, position: Sequence) -> Vec<Pattern> {
+        let is_known = self.files > 0 && self.complete_at.is_some_and(|at| at <= position);
+        if !is_known || core::mem::replace(&mut self.is_checked, true) {
             return Vec::new();
         }
         let all = self.only.patterns().iter().zip(&self.matching);
@@ -90,13 +105,10 @@ impl<P: Clone> Replica<P> {
         }
     }
 
-    /// The state is complete: patterns without objects are probably mistakes.
+    /// Reports patterns without objects, which are probably mistakes.
     pub(super) fn report_unmatched(&mut self) {
-        if self.image.objects.is_empty() {
-            // Nothing was published so far.
-            return;
-        }
-        let unmatched = self.bodies.scope.take_unmatched().into_iter();
+        let position = self.position();
+        let unmatched = self.bodies.scope.take_unmatched(position).into_iter();
         self.output.events.extend(unmatched.map(Event::Unmatched));
     }
 

@@ -117,7 +117,7 @@ impl<P: Clone> Replica<P> {
         if resync {
             self.output.counters.resyncs += u64::from(!first);
             self.comparison.resync = None;
-            self.report_unmatched();
+            self.bodies.scope.complete_at(self.position());
             // From now on the origin has something to send.
             self.connection.heard = now.local;
             // The origin pushes everything to an empty replica unasked. For others it begins after this
@@ -127,6 +127,7 @@ impl<P: Clone> Replica<P> {
             }
             self.connection.outbox.push_back(ToOrigin::Resynced(self.position()));
         }
+        self.report_unmatched();
         self.ask_again(now.local);
         let position = self.position();
         self.missing.demands.close(position);

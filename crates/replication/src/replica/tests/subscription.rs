@@ -79,6 +79,16 @@ fn bodies_outside_the_subscription_are_not_reported_as_missing() {
     assert_eq!(lacking, Some(vec![path("docs/b")]));
 }
 
+/// The patterns that were reported as without objects since the last call.
+fn unmatched(bench: &mut Bench) -> Vec<String> {
+    let events = core::iter::from_fn(|| bench.replica.poll_event());
+    let pattern = |event| match event {
+        Event::Unmatched(pattern) => Some(pattern.to_string()),
+        _ => None,
+    };
+    events.filter_map(pattern).collect()
+}
+
 #[test]
 fn pattern_without_objects_is_reported_once() {
     let mut bench = subscribed(&["docs/**", "*.html"], config());
@@ -87,17 +97,63 @@ fn pattern_without_objects_is_reported_once() {
     bench.disk();
     let matching: Vec<_> = bench.replica.patterns().map(|(_, objects)| objects).collect();
     assert_eq!(matching, [1, 0]);
-    let unmatched = |bench: &mut Bench| {
-        let events = core::iter::from_fn(|| bench.replica.poll_event());
-        let pattern = |event| match event {
-            Event::Unmatched(pattern) => Some(pattern.to_string()),
-            _ => None,
-        };
-        events.filter_map(pattern).collect::<Vec<_>>()
-    };
-    assert_eq!(unmatched(&mut bench), [""; 0]);
+    assert_eq!(unmatched(&mut bench), [""; 0], "more commits may be on their way");
     for expected in [&["*.html"][..], &[]] {
         bench.connect(Start::Log);
+        assert_eq!(unmatched(&mut bench), [""; 0]);
+        bench.heartbeat(1);
         assert_eq!(unmatched(&mut bench), expected);
     }
+}
+
+/// The replica is connected before the first publication.
+#[test]
+fn unmatched_pattern_is_reported_with_the_first_files() {
+    let mut bench = subscribed(&["docs/**", "*.html"], config());
+    bench.heartbeat(0);
+    bench.commit(1, "docs/ other/");
+    // The bodies of folders do not arrive.
+    bench.wait(10_000);
+    bench.disk();
+    assert!(bench.state("other").is_some());
+    assert_eq!(unmatched(&mut bench), [""; 0], "there is no file so far");
+    bench.commit(2, "docs/a1");
+    bench.body(2, "docs/a1", false);
+    bench.disk();
+    assert_eq!(unmatched(&mut bench), ["*.html"]);
+    bench.commit(3, "docs/a-");
+    bench.disk();
+    bench.commit(4, "other/a1");
+    bench.disk();
+    bench.connect(Start::Log);
+    bench.heartbeat(4);
+    assert_eq!(unmatched(&mut bench), [""; 0]);
+}
+
+/// A pattern may match objects that the state before an outage lacks.
+#[test]
+fn pattern_is_not_reported_before_the_state_is_complete() {
+    let mut bench = subscribed(&["docs/**", "*.html"], config());
+    bench.commit(1, "docs/a1");
+    bench.body(1, "docs/a1", false);
+    bench.disk();
+    bench.connect(Start::Log);
+    bench.commit(2, "b.html2");
+    bench.heartbeat(2);
+    assert_eq!(unmatched(&mut bench), [""; 0]);
+    bench.body(2, "b.html2", false);
+    bench.disk();
+    assert_eq!(unmatched(&mut bench), [""; 0]);
+}
+
+/// The counts are of objects, like all counts of the stock.
+#[test]
+fn folder_outside_the_subscription_counts_as_left_out() {
+    let mut bench = subscribed(&["docs/**"], config());
+    bench.commit(1, "other/ other/a1 docs/");
+    bench.wait(10_000);
+    bench.disk();
+    assert_eq!(left(&bench), (2, 10));
+    let matching: Vec<_> = bench.replica.patterns().map(|(_, objects)| objects).collect();
+    assert_eq!(matching, [1]);
 }
