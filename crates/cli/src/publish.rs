@@ -302,14 +302,7 @@ fn one_replica(one: &Value) -> String {
         let bound = if one["stale_at_least"] == true { "least" } else { "most" };
         more += &format!(", stale by {seconds:.1} s at {bound}");
     }
-    for (part, whole, what) in
-        [("valid_objects", "objects", "objects"), ("valid_bytes", "bytes", "bytes")]
-    {
-        if let (Some(part), Some(whole @ 1..)) = (one[part].as_u64(), one[whole].as_u64()) {
-            let share = 100.0 * part as f64 / whole as f64;
-            more += &format!(", has {share:.1} % of the {what}");
-        }
-    }
+    more += &stock_text(one);
     if let Some(seconds) = one["silent_seconds"].as_f64() {
         more += &format!(", no message for {seconds:.0} s{least}");
     }
@@ -332,6 +325,40 @@ fn one_replica(one: &Value) -> String {
     format!("{name}: {state}{}", more.replacen(',', ";", 1))
 }
 
+/// The shares of objects and bytes that a replica has, and what it leaves out.
+fn stock_text(one: &Value) -> String {
+    let unsubscribed = unsubscribed_text(one);
+    let of = if unsubscribed.is_some() { "the subscribed" } else { "the" };
+    let mut text = String::new();
+    for what in ["objects", "bytes"] {
+        let left = one[format!("unsubscribed_{what}")].as_u64().unwrap_or(0);
+        let all = one[what].as_u64().map(|all| all.saturating_sub(left));
+        if let (Some(part), Some(all @ 1..)) = (one[format!("valid_{what}")].as_u64(), all) {
+            let share = 100.0 * part as f64 / all as f64;
+            text += &format!(", has {share:.1} % of {of} {what}");
+        }
+    }
+    text + &unsubscribed.map_or_else(String::new, |more| format!(", {more}"))
+}
+
+/// What a replica leaves out, because it does not subscribe to it; none if it takes all.
+fn unsubscribed_text(status: &Value) -> Option<String> {
+    status["only"].as_array().filter(|only| !only.is_empty())?;
+    let count = |name: &str| status[name].as_u64();
+    let (objects, bytes) = (count("unsubscribed_objects")?, count("unsubscribed_bytes")?);
+    Some(format!("{objects} objects with {bytes} bytes are not subscribed to"))
+}
+
+/// The patterns of a replica's subscription, and how many objects each matches.
+fn patterns_text(status: &Value) -> String {
+    let only = status["only"].as_array().into_iter().flatten();
+    let one = |one: &Value| {
+        let pattern = one["pattern"].as_str().unwrap_or_default();
+        format!("--only {pattern} matches {}", one["objects"])
+    };
+    only.map(one).collect::<Vec<_>>().join(", ")
+}
+
 fn of_replica(status: &Value) {
     let connected = match (status["connected"] == true, status["refused"].is_string()) {
         (true, _) => "connected",
@@ -346,6 +373,9 @@ fn of_replica(status: &Value) {
         status["valid_bytes"],
         status["bytes"]
     );
+    if let Some(text) = unsubscribed_text(status) {
+        println!("  {text}: {}", patterns_text(status));
+    }
     match status["staleness_seconds"].as_f64() {
         Some(seconds) => println!("  stale by {seconds:.1} s at most"),
         None => println!("  no message from the origin since the start: reads wait"),

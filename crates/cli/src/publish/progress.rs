@@ -162,7 +162,7 @@ fn watch(client: &Client, bar: &ProgressBar, ends: &AtomicBool) {
     }
 }
 
-/// The stock of a replica compared with everything announced to it, including commits that it does not show
+/// The stock of a replica compared with everything announced to it that it subscribes to, including commits that it does not show
 /// so far: how much, and of how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LocalStock {
@@ -172,15 +172,17 @@ struct LocalStock {
 
 impl LocalStock {
     fn of(status: &Value) -> Self {
-        let count = |shown: &str, buffered: &str| {
-            let of = |name: &str| status[name].as_u64().unwrap_or(0);
-            of(shown) + of(buffered)
-        };
+        let of = |name: &str| status[name].as_u64().unwrap_or(0);
+        // What is left out does not come, unless a read fetches it.
+        let awaited = |all: &str, left: &str| of(all).saturating_sub(of(left));
         LocalStock {
-            bytes: (count("valid_bytes", "buffered_valid_bytes"), count("bytes", "buffered_bytes")),
+            bytes: (
+                of("valid_bytes") + of("buffered_valid_bytes"),
+                awaited("bytes", "unsubscribed_bytes") + of("buffered_bytes"),
+            ),
             files: (
-                count("valid_objects", "buffered_valid_bodies"),
-                count("objects", "buffered_bodies"),
+                of("valid_objects") + of("buffered_valid_bodies"),
+                awaited("objects", "unsubscribed_objects") + of("buffered_bodies"),
             ),
         }
     }
@@ -190,7 +192,8 @@ impl LocalStock {
 pub(super) fn transfer_text(before: &Value, after: &Value, seconds: f64) -> Option<String> {
     let count = |status: &Value, name: &str| status[name].as_u64().unwrap_or(0);
     let queue = count(after, "queue");
-    let missing = count(after, "bytes").saturating_sub(count(after, "valid_bytes"));
+    let here = count(after, "valid_bytes") + count(after, "unsubscribed_bytes");
+    let missing = count(after, "bytes").saturating_sub(here);
     if queue == 0 && missing == 0 {
         return None;
     }
@@ -222,6 +225,19 @@ mod tests {
     fn replica_with_all_bodies_has_none_pending() {
         let one = json!({ "queue": 0, "bytes": 7, "valid_bytes": 7, "speculative_bytes": 7 });
         assert_eq!(transfer_text(&one, &one, 1.0), None);
+    }
+
+    #[test]
+    fn bytes_outside_the_subscription_are_not_pending() {
+        let mut one = json!({
+            "queue": 0, "bytes": 9, "valid_bytes": 3, "objects": 3, "valid_objects": 1, "speculative_bytes": 3,
+            "unsubscribed_bytes": 6, "unsubscribed_objects": 2,
+        });
+        assert_eq!(transfer_text(&one, &one, 1.0), None);
+        assert_eq!(LocalStock::of(&one), LocalStock { bytes: (3, 3), files: (1, 1) });
+        one["unsubscribed_bytes"] = json!(4);
+        let text = transfer_text(&one, &one, 1.0).expect("a body is missing");
+        assert!(text.starts_with("2 bytes were missing at its last report"), "{text}");
     }
 
     #[test]

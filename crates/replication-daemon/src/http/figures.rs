@@ -77,14 +77,12 @@ fn of_peers(replicas: &[PeerStatus], to: &mut Metrics) {
     let masked = of_each(|one| one.served_while_disconnected_seconds);
     let help = "The part of its silent time in which it may have answered all reads, at most.";
     to.gauges("replica_served_while_disconnected_seconds", help, masked);
-    let valid = of_each(|one| share(one.valid_objects, one.objects));
-    to.gauges("replica_valid_objects_ratio", "Share of all objects that the replica has.", valid);
-    let valid = of_each(|one| share(one.valid_bytes, one.bytes));
-    to.gauges(
-        "replica_valid_bytes_ratio",
-        "Share of the bytes of all objects that the replica has.",
-        valid,
-    );
+    let valid = of_each(|one| share(one.valid_objects, one.subscribed_objects()));
+    let help = "Share of the objects in its subscription that the replica has.";
+    to.gauges("replica_valid_objects_ratio", help, valid);
+    let valid = of_each(|one| share(one.valid_bytes, one.subscribed_bytes()));
+    let help = "Share of the bytes of these objects that the replica has.";
+    to.gauges("replica_valid_bytes_ratio", help, valid);
     let skew = of_each(|one| one.skew_seconds.map(|(least, most)| least.abs().max(most.abs())));
     let help = "Upper bound of the offset of the replica's clock; it grows with the time since the last \
                 report.";
@@ -152,6 +150,8 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
     to.gauge("valid_objects", "Objects whose body is stored here.", status.valid_objects as f64);
     to.gauge("bytes", "Bytes of all objects.", status.bytes as f64);
     to.gauge("valid_bytes", "The part of these that is stored here.", status.valid_bytes as f64);
+    let help = "Objects outside its subscription that are not stored here, folders included.";
+    to.gauge("unsubscribed_objects", help, status.unsubscribed_objects as f64);
     let help = "Bytes of objects outside its subscription that are not stored here.";
     to.gauge("unsubscribed_bytes", help, status.unsubscribed_bytes as f64);
     to.gauge("reads_waiting", "Reads that wait.", status.waiting as f64);
@@ -182,6 +182,9 @@ pub(super) mod tests {
             valid_objects: Some(6),
             bytes: Some(1_000),
             valid_bytes: Some(900),
+            only: vec!["docs/**".to_owned()],
+            unsubscribed_objects: Some(2),
+            unsubscribed_bytes: Some(60),
             queue: Some(77),
             control_bytes: 1_100,
             demand_bytes: 2_200,
@@ -242,6 +245,7 @@ pub(super) mod tests {
     fn origin_metrics_have_a_row_for_each_known_value() {
         let metrics = of_origin(&sample());
         for line in [
+            "lull_replica_valid_objects_ratio{replica=\"paris\"} 1\n",
             "lull_replica_silent_seconds{replica=\"london\"} 40\n",
             "lull_replica_to_renew{replica=\"london\"} 1\n",
             "lull_replica_never_connected{replica=\"london\"} 0\n",
@@ -327,6 +331,7 @@ pub(super) mod tests {
             ("valid_objects", "gauge", &[("", "8")]),
             ("bytes", "gauge", &[("", "1000")]),
             ("valid_bytes", "gauge", &[("", "900")]),
+            ("unsubscribed_objects", "gauge", &[("", "1")]),
             ("unsubscribed_bytes", "gauge", &[("", "60")]),
             ("reads_waiting", "gauge", &[("", "2")]),
             ("demands_total", "counter", &[("", "5")]),

@@ -96,8 +96,8 @@ fn rows(status: &OriginStatus) -> String {
                 one.staleness_seconds
                     .map(|time| { at_least(one.stale_at_least, format!("{time:.1} s")) })
             ),
-            percent(share(one.valid_objects, one.objects)),
-            percent(share(one.valid_bytes, one.bytes)),
+            percent(share(one.valid_objects, one.subscribed_objects())),
+            percent(share(one.valid_bytes, one.subscribed_bytes())),
             or_dash(one.skew_seconds.map(skew_of)),
             or_dash(one.queue.map(|queue| queue.to_string())),
             amount(one.control_bytes),

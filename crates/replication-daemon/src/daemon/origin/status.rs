@@ -98,7 +98,7 @@ pub struct PeerStatus {
     pub valid_bytes: Option<u64>,
     /// The patterns of names that it takes; none if it takes all.
     pub only: Vec<String>,
-    /// Objects that it leaves out for that.
+    /// Objects that it leaves out for that, folders included.
     pub unsubscribed_objects: Option<u64>,
     /// Their bytes, which were not transferred.
     pub unsubscribed_bytes: Option<u64>,
@@ -111,6 +111,18 @@ pub struct PeerStatus {
     pub demand_bytes: u64,
     /// Bodies in the background.
     pub speculative_bytes: u64,
+}
+
+impl PeerStatus {
+    /// The objects that it has or waits for: all but those that it leaves out.
+    pub fn subscribed_objects(&self) -> Option<u64> {
+        Some(self.objects?.saturating_sub(self.unsubscribed_objects.unwrap_or(0)))
+    }
+
+    /// The bytes of these.
+    pub fn subscribed_bytes(&self) -> Option<u64> {
+        Some(self.bytes?.saturating_sub(self.unsubscribed_bytes.unwrap_or(0)))
+    }
 }
 
 /// What the identity says about a replica.

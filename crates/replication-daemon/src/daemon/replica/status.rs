@@ -46,7 +46,7 @@ pub struct ReplicaStatus {
     pub valid_bytes: u64,
     /// The patterns of names that it takes; none if it takes all.
     pub only: Vec<PatternStatus>,
-    /// Objects that it leaves out, because no pattern matches them and no read has fetched them.
+    /// Objects that it leaves out, folders included: no pattern matches them, and no read has fetched them.
     pub unsubscribed_objects: u64,
     /// Their bytes, which were not transferred.
     pub unsubscribed_bytes: u64,
@@ -81,7 +81,7 @@ pub struct ReplicaStatus {
 pub struct PatternStatus {
     /// Its text.
     pub pattern: String,
-    /// How many objects it matches.
+    /// How many objects it matches, folders included.
     pub objects: u64,
 }
 
