@@ -15,6 +15,9 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter}
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 
+/// A library that logs each attempt to connect, also those that Lull reports with their cause. Silent unless
+/// `RUST_LOG` names it.
+const NATS: &str = "async_nats";
 /// Targets whose messages are whole lines.
 const OWN_TARGET: &str = "lull::";
 
@@ -26,20 +29,18 @@ pub fn start<W>(writer: W) -> anyhow::Result<()>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let filter = match std::env::var("RUST_LOG") {
-        Ok(text) if !text.is_empty() => filter(&text)?,
-        _ => Targets::new().with_default(LevelFilter::INFO),
-    };
-    let subscriber = subscriber(filter, writer);
+    let text = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
+    let subscriber = subscriber(filter(text.as_deref().unwrap_or("info"))?, writer);
     tracing::subscriber::set_global_default(subscriber).context("the log was started before")
 }
 
 fn filter(text: &str) -> anyhow::Result<Targets> {
-    text.parse().with_context(|| {
+    let filter: Targets = text.parse().with_context(|| {
         format!(
             "RUST_LOG is '{text}': write a level (error, warn, info, debug, trace), or TARGET=LEVEL"
         )
-    })
+    })?;
+    Ok(if text.contains(NATS) { filter } else { filter.with_target(NATS, LevelFilter::OFF) })
 }
 
 fn subscriber<W>(filter: Targets, writer: W) -> impl Subscriber + Send + Sync
@@ -106,6 +107,7 @@ mod tests {
             tracing::info!(target: "lull::web", "{}", "lull: listening on http://[::1]:80");
             tracing::warn!(target: "lull::replication", "{}", "lull: the disk is full");
             tracing::error!(target: "hyper::server", code = 3, "broken");
+            tracing::error!(target: "async_nats::connector", "authorization violation");
         });
         let bytes = output.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
@@ -114,6 +116,7 @@ mod tests {
     const WEB: &str = "lull: listening on http://[::1]:80\n";
     const ORIGIN: &str = "lull: the disk is full\n";
     const HYPER: &str = "lull: ERROR hyper::server: broken code=3\n";
+    const CLIENT: &str = "lull: ERROR async_nats::connector: authorization violation\n";
 
     #[test]
     fn messages_are_plain_lines() {
@@ -125,6 +128,7 @@ mod tests {
         assert_eq!(logged("warn"), [ORIGIN, HYPER].concat());
         assert_eq!(logged("lull::web=info"), WEB);
         assert_eq!(logged("off,lull::replication=warn"), ORIGIN);
+        assert_eq!(logged("off,async_nats=error"), CLIENT);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The connection to the servers of a log. Calls block, for a few seconds at most.
 
+use std::future::ready;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use async_nats::jetstream::context::{
 };
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RawMessageErrorKind, StorageType};
 use async_nats::jetstream::{self, Context, ErrorCode};
-use async_nats::{ClientError, ConnectOptions, Event, ServerError};
+use async_nats::{ClientError, ConnectOptions, Event, Server, ServerError};
 use bytes::Bytes as Buffer;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
@@ -45,8 +46,10 @@ pub(super) enum Failure {
     )]
     User,
     /// TLS fails.
-    #[error("TLS fails: set NATS_CA to the CA of the servers, or correct their certificates")]
-    Tls,
+    #[error(
+        "TLS fails ({0}): set NATS_CA to the CA of the servers, or correct their certificates; write nats:// for          servers without TLS"
+    )]
+    Tls(String),
     /// The servers have no streams.
     #[error(
         "the servers run without JetStream: add `jetstream {{ store_dir: \"FOLDER\", sync_interval: always }}` to their \
@@ -61,7 +64,7 @@ pub(super) enum Failure {
 impl Failure {
     /// Whether an operator has to change something.
     pub(super) fn is_misconfiguration(&self) -> bool {
-        matches!(self, Failure::User | Failure::Tls | Failure::NoJetStream)
+        matches!(self, Failure::User | Failure::Tls(_) | Failure::NoJetStream)
     }
 
     /// Whether the log cannot be read or written at the moment.
@@ -78,15 +81,39 @@ fn said(event: &Event) -> Option<Option<Failure>> {
     match event {
         Event::Connected => Some(None),
         Event::ServerError(ServerError::AuthorizationViolation) => Some(Some(Failure::User)),
-        // The client has only the text.
-        Event::ClientError(ClientError::Other(text)) => Some(Some(match &text[..] {
-            "authorization violation" => Failure::User,
-            "TLS error" => Failure::Tls,
-            _ => Failure::Away(text.clone()),
-        })),
+        Event::ClientError(ClientError::Other(text)) => Some(Some(connect_failure(text))),
         Event::ServerError(error) => Some(Some(Failure::Away(error.to_string()))),
         _ => None,
     }
+}
+
+/// The failure of an attempt to connect. The client has only its text.
+fn connect_failure(text: &str) -> Failure {
+    const USER: &str = "authorization violation";
+    const SETTINGS: &str = "TLS error";
+    // The errors of a handshake, as rustls writes them.
+    const HANDSHAKE: [&str; 6] = [
+        "invalid peer certificate",
+        "peer is incompatible",
+        "peer misbehaved",
+        "received corrupt message",
+        "received fatal alert",
+        "tls handshake eof",
+    ];
+    let cause = text.strip_prefix("IO error: ").unwrap_or(text);
+    if text.starts_with(USER) {
+        Failure::User
+    } else if text.starts_with(SETTINGS) || HANDSHAKE.iter().any(|one| cause.starts_with(one)) {
+        Failure::Tls(cause.to_owned())
+    } else {
+        Failure::Away(text.to_owned())
+    }
+}
+
+/// Why the last attempts to connect failed. The events of the client do not have the cause.
+fn last_failure(servers: &[Server]) -> Option<Failure> {
+    let failures = servers.iter().filter_map(|server| server.last_error.as_deref());
+    failures.map(connect_failure).max_by_key(Failure::is_misconfiguration)
 }
 
 /// The first and the last sequence of a stream, and its replicas.
@@ -127,18 +154,30 @@ fn setting(name: &str) -> Option<String> {
 }
 
 fn options(address: &LogAddress, noted: &Said) -> ConnectOptions {
-    let noted = Arc::clone(noted);
+    let (noted, seen) = (Arc::clone(noted), Arc::clone(noted));
     let note = move |event: Event| {
-        if let Some(said) = said(&event) {
-            *noted.lock().unwrap_or_else(PoisonError::into_inner) = said;
+        let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
+        match said(&event) {
+            // The text of an event is shorter than that of the attempt.
+            Some(Some(Failure::Away(_))) if noted.is_some() => {}
+            Some(said) => *noted = said,
+            None => {}
         }
         async {}
+    };
+    // Chooses no server.
+    let look = move |servers: Vec<Server>, _| {
+        if let Some(why) = last_failure(&servers) {
+            *seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        }
+        ready(None)
     };
     let mut options = ConnectOptions::new()
         .name("lull origin")
         .connection_timeout(CONNECT)
         .request_timeout(Some(REQUEST))
         .reconnect_delay_callback(|_| RECONNECT)
+        .reconnect_to_server_callback(look)
         .retry_on_initial_connect()
         .require_tls(address.tls)
         .event_callback(note);
@@ -321,4 +360,30 @@ fn wait<T: Send + 'static>(
         let _ = sender.send(work.await);
     });
     done.recv().map_err(|_| Failure::Away("the client has ended".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misconfiguration_is_told_from_an_outage() {
+        let refused = "IO error: Connection refused (os error 111)";
+        for (text, is_misconfiguration) in [
+            ("authorization violation: nats: authorization violation", true),
+            ("IO error: invalid peer certificate: UnknownIssuer", true),
+            ("IO error: received corrupt message of type InvalidContentType", true),
+            ("TLS error: could not load certificates", true),
+            (refused, false),
+            ("DNS error", false),
+        ] {
+            assert_eq!(connect_failure(text).is_misconfiguration(), is_misconfiguration, "{text}");
+        }
+        let why = connect_failure("IO error: invalid peer certificate: UnknownIssuer").to_string();
+        assert!(
+            why.starts_with("TLS fails (invalid peer certificate: UnknownIssuer): set NATS_CA"),
+            "{why}"
+        );
+        assert_eq!(connect_failure(refused), Failure::Away(refused.to_owned()));
+    }
 }

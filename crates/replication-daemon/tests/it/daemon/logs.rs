@@ -378,6 +378,65 @@ fn writes_wait_while_the_log_is_away_and_reads_go_on() {
     });
 }
 
+/// The error of an origin whose log is on this server, which must not be waited for.
+fn unusable(servers: &NatsServers, tls: bool) -> String {
+    runtime().block_on(async {
+        let mut nodes = Nodes::new(servers, 1);
+        if tls {
+            let log = nodes.log.to_string().replace("nats://", "tls://");
+            nodes.log = log.parse().expect("an address");
+        }
+        let error = nodes.error(nodes.options(0)).await;
+        assert!(!error.contains('\n') && error.contains("/pages cannot be used: "), "{error}");
+        error
+    })
+}
+
+#[test]
+fn user_that_the_log_rejects_is_an_error() {
+    needs!(lull_testing::command("nats-server"));
+    let servers = NatsServers::single_with("authorization { user: u, password: p }");
+    let error = unusable(&servers, false);
+    assert!(error.contains("reject the user: set NATS_USER"), "{error}");
+}
+
+#[test]
+fn log_without_jetstream_is_an_error() {
+    needs!(lull_testing::command("nats-server"));
+    let error = unusable(&NatsServers::without_jetstream(), false);
+    assert!(error.contains("without JetStream: add `jetstream {"), "{error}");
+}
+
+#[test]
+fn untrusted_certificate_of_the_log_is_an_error() {
+    needs!(lull_testing::command("nats-server"));
+    let names = ["127.0.0.1".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: String| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).expect("a disk");
+        path.display().to_string()
+    };
+    let certificate = write("certificate.pem", made.cert.pem());
+    let key = write("key.pem", made.signing_key.serialize_pem());
+    let lines = format!("tls {{ cert_file: \"{certificate}\", key_file: \"{key}\" }}");
+    let servers = NatsServers::single_with(&lines);
+    // A server that needs TLS says so.
+    for tls in [true, false] {
+        let error = unusable(&servers, tls);
+        assert!(error.contains("TLS fails (invalid peer certificate"), "{error}");
+        assert!(error.contains("set NATS_CA"), "{error}");
+    }
+}
+
+#[test]
+fn log_without_tls_at_a_tls_address_is_an_error() {
+    needs!(lull_testing::command("nats-server"));
+    let error = unusable(&NatsServers::single(), true);
+    assert!(error.contains("TLS fails (") && error.contains("write nats://"), "{error}");
+}
+
 pub(super) fn state_of(origin: &OriginDaemon) -> Sequence {
     origin.handle().last()
 }
