@@ -22,19 +22,20 @@ mod generated;
 mod namespace;
 pub mod nats;
 pub mod pipe;
+mod port;
 mod probe;
 pub mod shared_trace;
 pub mod trace;
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 
 pub use bound::bound;
 pub use copy::PublicCopy;
 pub use generated::assert_generated;
 pub use namespace::enter_own_namespaces;
+pub use port::free_port;
 pub use probe::{Missing, bpf, command, fuse, root, user_namespaces};
 
 /// Reports that `test` was skipped, and why: on stderr, and in the file in `LULL_SKIPPED_FILE`.
@@ -55,15 +56,6 @@ pub fn skip(test: &str, why: &str) {
 fn record(list: &Path, test: &str, why: &str) -> io::Result<()> {
     let line = format!("{test}: {}\n", why.replace('\n', " "));
     OpenOptions::new().create(true).append(true).open(list)?.write_all(line.as_bytes())
-}
-
-/// A port of this machine that was free a moment ago, for programs that need a port number.
-///
-/// # Panics
-/// If there is none.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are free ports");
-    listener.local_addr().expect("it has an address").port()
 }
 
 /// The name of the function that contains a local item of the type name `local`, without its crate.

@@ -164,12 +164,14 @@ impl NatsServers {
     /// Waits until one server is ready: it has JetStream, and in a cluster all that it knows of each stream.
     ///
     /// # Panics
-    /// If it is not ready after a minute, with the end of its log.
+    /// If it is not ready after a minute, with the ends of all logs.
     pub fn wait_until_ready(&self, at: usize) {
         let server = &self.servers[at];
         let begun = Instant::now();
         while !server.is_ready() {
-            assert!(begun.elapsed() < START, "nats-server is not ready:\n{}", server.log());
+            // Another server may be the cause.
+            let logs = || self.servers.iter().map(Server::log).collect::<String>();
+            assert!(begun.elapsed() < START, "nats-server {at} is not ready:\n{}", logs());
             sleep(Duration::from_millis(20));
         }
     }
@@ -205,9 +207,12 @@ impl Server {
         }
         if routes.len() > 1 {
             let all: Vec<_> = routes.iter().map(|to| format!("nats-route://{to}")).collect();
+            // Servers refuse routes to a cluster of another name. So a server that looks for a killed one never joins
+            // the cluster of another test, whose servers have the same names.
             let _ = writeln!(
                 text,
-                "cluster {{ name: lull, listen: \"{}\", routes: [{}] }}",
+                "cluster {{ name: lull-{}, listen: \"{}\", routes: [{}] }}",
+                routes[0].port(),
                 routes[at],
                 all.join(", ")
             );
@@ -251,7 +256,8 @@ impl Server {
         let text = fs::read_to_string(self.configuration.with_extension("log"));
         let text = text.unwrap_or_else(|error| error.to_string());
         let lines: Vec<_> = text.lines().rev().take(20).collect();
-        lines.into_iter().rev().fold(String::new(), |all, line| all + line + "\n")
+        let title = format!("{}:\n", self.configuration.display());
+        lines.into_iter().rev().fold(title, |all, line| all + line + "\n")
     }
 }
 

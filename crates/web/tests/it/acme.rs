@@ -1,12 +1,12 @@
 //! Certificates by ACME from pebble, Let's Encrypt's server for tests.
 
 use std::fs;
-use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lull_testing::free_port;
 use lull_web::proxy::{AcmeConfig, Config, Event, SiteConfig};
 use serde_json::json;
 
@@ -24,17 +24,6 @@ impl Drop for Kept {
 
 fn start(command: &mut Command) -> Kept {
     Kept(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-}
-
-/// A port that is free by now, in TCP and UDP.
-fn free_port() -> u16 {
-    loop {
-        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = socket.local_addr().unwrap().port();
-        if UdpSocket::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 /// A certificate authority that asks the names' port `http`, all of which are this machine.
