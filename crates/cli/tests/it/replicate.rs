@@ -4,6 +4,7 @@
 use crate::site;
 use crate::support;
 mod killed;
+pub(crate) mod workload;
 
 use std::fs;
 use std::io::{Read, Write};
