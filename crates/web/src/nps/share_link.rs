@@ -1,6 +1,6 @@
 //! The connection to the NATS server through which proxies of a site share what they learn.
 
-use std::future::{pending, poll_fn};
+use std::future::{pending, poll_fn, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,9 +11,9 @@ use async_nats::datetime::DateTime;
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Stream};
 use async_nats::jetstream::{self, Context};
-use async_nats::{Client, ConnectOptions, ServerAddr, Subscriber};
+use async_nats::{Client, ConnectOptions, Server, ServerAddr, Subscriber};
 use futures_core::Stream as _;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::clock::wall;
 use super::lock::lock;
@@ -31,6 +31,8 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 const KEPT_BYTES: i64 = 256 << 20;
 /// A failure that lasts is reported after this time.
 const REPORTED_AFTER: Duration = Duration::from_secs(10);
+/// Interval at which a receiver that gets nothing looks for messages that it should have got.
+const CHECKED_AFTER: Duration = Duration::from_secs(10);
 /// Pause while the learner has no room.
 const BUSY: Duration = Duration::from_millis(50);
 
@@ -64,21 +66,28 @@ pub(super) async fn run(shared: &Shared) {
 /// only.
 async fn connect(sharing: &Sharing) -> Result<Client, Failure> {
     let settings = &sharing.settings;
-    let refusal = Arc::clone(&sharing.refusal);
+    let (refusals, causes) = (Arc::clone(&sharing.refusals), Arc::clone(&sharing.refusals));
+    let no_connection = |why: &str| format!("there is no connection to the NATS server: {why}");
     let mut options = ConnectOptions::new()
         .event_callback(move |event| {
+            let mut refusals = lock(&refusals);
             match event {
-                async_nats::Event::Connected => *lock(&refusal) = None,
-                async_nats::Event::ServerError(error) => {
-                    *lock(&refusal) = Some(format!("the NATS server says: {error}"));
-                }
+                async_nats::Event::Connected => refusals.clear(),
+                async_nats::Event::ServerError(error) => refusals.note(error.to_string()),
                 async_nats::Event::ClientError(error) => {
-                    *lock(&refusal) =
-                        Some(format!("there is no connection to the NATS server: {error}"));
+                    let why = || no_connection(&error.to_string());
+                    refusals.connecting.get_or_insert_with(why);
                 }
                 _ => {}
             }
             async {}
+        })
+        // It chooses no server. The events do not have the causes of failed attempts.
+        .reconnect_to_server_callback(move |servers: Vec<Server>, _| {
+            if let Some(why) = servers.into_iter().find_map(|server| server.last_error) {
+                lock(&causes).connecting = Some(no_connection(&why));
+            }
+            ready(None)
         })
         .name("lull web")
         .retry_on_initial_connect()
@@ -204,14 +213,46 @@ async fn receive_after(
     };
     let config = pull::OrderedConfig { deliver_policy, ..pull::OrderedConfig::default() };
     let mut messages = stream.create_consumer(config).await?.messages().await?;
-    lock(&sharing.troubles).receiving = None;
-    while let Some(message) = poll_fn(|context| Pin::new(&mut messages).poll_next(context)).await {
-        let message = message?;
-        let sequence = message.info()?.stream_sequence;
-        take(shared, sharing, &message.subject, &message.payload).await;
-        received.last = sequence;
+    let mut waiting = received.waiting(&stream);
+    loop {
+        if waiting.is_none() {
+            lock(&sharing.troubles).receiving = None;
+        }
+        let next = poll_fn(|context| Pin::new(&mut messages).poll_next(context));
+        match timeout(CHECKED_AFTER, next).await {
+            Ok(Some(message)) => {
+                let message = message?;
+                let sequence = message.info()?.stream_sequence;
+                take(shared, sharing, &message.subject, &message.payload).await;
+                received.last = sequence;
+                waiting = None;
+            }
+            Ok(None) => return Ok(()),
+            // The client repeats what fails for ever, without an error.
+            Err(_) => {
+                waiting = received.check(waiting, &self::stream(sharing, jetstream).await?)?
+            }
+        }
     }
-    Ok(())
+}
+
+impl Received {
+    /// The last message of the stream, if it was not received.
+    fn waiting(&self, stream: &Stream) -> Option<u64> {
+        let state = &stream.cached_info().state;
+        (state.messages > 0 && state.last_sequence > self.last).then_some(state.last_sequence)
+    }
+
+    /// The message that is to be received until the next check. Fails if the one of the check before was not.
+    fn check(&self, waiting: Option<u64>, stream: &Stream) -> Result<Option<u64>, Failure> {
+        if self.stream != Some(stream.cached_info().created) {
+            return Err("the NATS server has another stream".into());
+        }
+        if waiting.is_some() {
+            return Err("the NATS server has messages, and does not send them".into());
+        }
+        Ok(self.waiting(stream))
+    }
 }
 
 /// Adds a message of another proxy.

@@ -17,6 +17,7 @@ mod seal;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 use http::header::USER_AGENT;
@@ -42,8 +43,8 @@ pub(super) struct Sharing {
     pub(super) peers: Mutex<Peers>,
     pub(super) is_connected: AtomicBool,
     pub(super) troubles: Mutex<Troubles>,
-    /// Why the last attempt to connect failed.
-    pub(super) refusal: Arc<Mutex<Option<String>>>,
+    /// What the server rejects.
+    pub(super) refusals: Arc<Mutex<Refusals>>,
     pub(super) sent: AtomicU64,
     pub(super) merged: AtomicU64,
     pub(super) has_reported_unreadable: AtomicBool,
@@ -54,6 +55,47 @@ pub(super) struct Sharing {
 pub(super) struct Troubles {
     pub(super) sending: Option<String>,
     pub(super) receiving: Option<String>,
+}
+
+/// How long a rejected request counts. All that fail are repeated within that time.
+const DENIED: Duration = Duration::from_secs(120);
+
+/// What the server rejects.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    /// Why the last attempt to connect failed.
+    pub(super) connecting: Option<String>,
+    /// Something that the user may not do, and until when that counts; without an end if it is not repeated before
+    /// the next connection.
+    denied: Option<(String, Option<Instant>)>,
+}
+
+impl Refusals {
+    /// There is a new connection.
+    pub(super) fn clear(&mut self) {
+        *self = Refusals::default();
+    }
+
+    /// The server has sent an error on a connection.
+    pub(super) fn note(&mut self, error: String) {
+        // Such an error has no answer: the request fails later, without its cause.
+        if error.contains("Permissions Violation") {
+            let is_repeated = !error.contains("Subscription");
+            self.denied = Some((error, is_repeated.then(|| Instant::now() + DENIED)));
+        } else {
+            self.connecting = Some(format!("the NATS server says: {error}"));
+        }
+    }
+
+    fn denied(&self) -> Option<String> {
+        let (error, until) = self.denied.as_ref()?;
+        until.is_none_or(|until| Instant::now() < until).then(|| {
+            format!(
+                "the NATS server rejects a request of this proxy ({error}): permit its user to publish and subscribe to \
+                 `lull.web.>`, `$JS.API.>` and `_INBOX.>`"
+            )
+        })
+    }
 }
 
 /// The state for the owner.
@@ -79,7 +121,7 @@ impl Sharing {
             peers: Mutex::default(),
             is_connected: AtomicBool::new(false),
             troubles: Mutex::default(),
-            refusal: Arc::default(),
+            refusals: Arc::default(),
             sent: AtomicU64::new(0),
             merged: AtomicU64::new(0),
             has_reported_unreadable: AtomicBool::new(false),
@@ -118,10 +160,13 @@ impl Sharing {
     /// Why messages do not pass, if they do not.
     pub(super) fn trouble(&self) -> Option<String> {
         if self.is_connected.load(Ordering::Relaxed) {
+            let denied = lock(&self.refusals).denied();
             let troubles = lock(&self.troubles);
-            return troubles.sending.clone().or_else(|| troubles.receiving.clone());
+            return denied
+                .or_else(|| troubles.sending.clone())
+                .or_else(|| troubles.receiving.clone());
         }
-        let why = lock(&self.refusal).clone();
+        let why = lock(&self.refusals).connecting.clone();
         Some(why.unwrap_or_else(|| "there is no connection to the NATS server".to_owned()))
     }
 

@@ -111,6 +111,30 @@ fn rejected_proxy_reports_it_and_another_is_accepted() {
     );
 }
 
+/// The server accepts these users, and what they publish. The client for NATS repeats the requests for ever.
+#[test]
+fn proxy_that_may_not_receive_reports_the_cause() {
+    needs!(lull_testing::command("nats-server"));
+    let user = |name: &str, denied: &str| {
+        format!("{{ user: {name}, password: p, permissions: {{ {denied} }} }}")
+    };
+    let users = [
+        user("creates", "publish: { deny: \"$JS.API.CONSUMER.CREATE.>\" }"),
+        user("pulls", "publish: { deny: \"$JS.API.CONSUMER.MSG.NEXT.>\" }"),
+        user("hears", "subscribe: { deny: \"lull.web.>\" }"),
+    ];
+    let nats =
+        NatsServers::single_with(&format!("authorization {{ users: [ {} ] }}", users.join(", ")));
+    let as_user = |name: &str| nats.url().replace("nats://", &format!("nats://{name}:p@"));
+    let sites = ["creates", "pulls", "hears"].map(|name| proxy_at(&as_user(name), 1, 0));
+    for (site, subject) in sites.iter().zip(["CONSUMER.CREATE", "CONSUMER.MSG.NEXT", "lull.web."]) {
+        until_reported(
+            site,
+            |event| matches!(event, Event::ShareDown { why } if why.contains(subject) && why.contains("permit")),
+        );
+    }
+}
+
 #[test]
 fn page_learned_at_one_proxy_is_hinted_at_another() {
     needs!(lull_testing::command("nats-server"));
