@@ -32,13 +32,14 @@ pub struct Cell {
 /// kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
+    /// The texts of the arguments, by axis. Only the axis knows which values they have.
     wanted: BTreeMap<String, Vec<String>>,
     simulated: bool,
 }
 
 impl Selection {
     /// From arguments `AXIS=VALUE`. More values of one axis may follow after commas, or as separate
-    /// arguments.
+    /// arguments. A value may contain commas itself.
     ///
     /// # Errors
     /// [`PlanError::Selection`] if one has no `=`.
@@ -50,8 +51,7 @@ impl Selection {
                     "'{argument}' selects nothing: write AXIS=VALUE, or AXIS=VALUE,VALUE"
                 )));
             };
-            let values = values.split(',').map(|value| value.trim().to_owned());
-            wanted.entry(axis.trim().to_owned()).or_default().extend(values);
+            wanted.entry(axis.trim().to_owned()).or_default().push(values.to_owned());
         }
         Ok(Selection { wanted, simulated: false })
     }
@@ -68,7 +68,7 @@ impl Selection {
     }
 
     fn check(&self, axes: &[Axis]) -> Result<(), PlanError> {
-        for (name, values) in &self.wanted {
+        for (name, texts) in &self.wanted {
             let Some(axis) = axes.iter().find(|axis| axis.name == *name) else {
                 let known: Vec<_> = axes.iter().map(|axis| axis.name.as_str()).collect();
                 let known = match &known[..] {
@@ -79,7 +79,11 @@ impl Selection {
                 return Err(PlanError::Selection(text));
             };
             let known: Vec<String> = axis.values.iter().map(shown).collect();
-            if let Some(value) = values.iter().find(|value| !known.contains(value)) {
+            if let Some(value) = texts.iter().find_map(|text| split(text, &known).err()) {
+                let quoted = |value: &String| {
+                    if value.contains(',') { format!("'{value}'") } else { value.clone() }
+                };
+                let known: Vec<_> = known.iter().map(quoted).collect();
                 return Err(PlanError::Selection(format!(
                     "the axis '{name}' has no value '{value}' here: it has {}",
                     known.join(", ")
@@ -89,9 +93,30 @@ impl Selection {
         Ok(())
     }
 
-    fn takes(&self, axis: &str, value: &Value) -> bool {
-        self.wanted.get(axis).is_none_or(|wanted| wanted.contains(&shown(value)))
+    fn takes(&self, axis: &Axis, value: &Value) -> bool {
+        let Some(texts) = self.wanted.get(&axis.name) else { return true };
+        let (known, value): (Vec<_>, _) = (axis.values.iter().map(shown).collect(), shown(value));
+        texts.iter().any(|text| split(text, &known).is_ok_and(|values| values.contains(&value)))
     }
+}
+
+/// The known values in a list with commas. A value may contain commas: the longest one that matches is taken.
+///
+/// # Errors
+/// The part that begins no known value.
+fn split(text: &str, known: &[String]) -> Result<Vec<String>, String> {
+    let parts: Vec<&str> = text.split(',').collect();
+    let (mut values, mut at) = (Vec::new(), 0);
+    while at < parts.len() {
+        let joined = |end: usize| parts[at..end].join(",").trim().to_owned();
+        let ends = (at + 1..=parts.len()).rev();
+        let Some(end) = ends.into_iter().find(|end| known.contains(&joined(*end))) else {
+            return Err(parts[at].trim().to_owned());
+        };
+        values.push(joined(end));
+        at = end;
+    }
+    Ok(values)
 }
 
 /// A value as in keys and tables.
@@ -133,7 +158,7 @@ impl Plan {
     pub(crate) fn combinations(&self, selection: &Selection) -> Vec<Map<String, Value>> {
         let mut combinations: Vec<Vec<&Value>> = vec![Vec::new()];
         for axis in &self.axes {
-            let taken = |value: &&Value| selection.takes(&axis.name, value);
+            let taken = |value: &&Value| selection.takes(axis, value);
             combinations = combinations
                 .iter()
                 .flat_map(|so_far| {

@@ -159,6 +159,27 @@ fn selection_takes_axis_values() {
 }
 
 #[test]
+fn selection_takes_values_that_contain_commas() {
+    let text = SWEEP.replace("\"20ms\"", "\"20ms, wired\"").replace("\"$rtt\"", "\"20ms\"");
+    let plan = parse(&text);
+    let select = |arguments: &[&str]| -> Result<Vec<String>, String> {
+        let selection = Selection::new(arguments.iter().copied()).map_err(|e| e.to_string())?;
+        let cells = plan.cells(&selection, 1).map_err(|error| error.to_string())?;
+        let mut values: Vec<_> = cells.iter().map(|cell| shown(&cell.values["rtt"])).collect();
+        values.sort();
+        values.dedup();
+        Ok(values)
+    };
+    let (wired, other) = ("20ms, wired".to_owned(), "200ms".to_owned());
+    assert_eq!(select(&["rtt=20ms, wired"]), Ok(vec![wired.clone()]));
+    for arguments in [&["rtt=20ms, wired,200ms"][..], &["rtt=200ms", "rtt=20ms, wired"]] {
+        assert_eq!(select(arguments), Ok(vec![other.clone(), wired.clone()]));
+    }
+    let error = select(&["rtt=20ms"]).unwrap_err();
+    assert!(error.contains("no value '20ms' here: it has '20ms, wired', 200ms"), "{error}");
+}
+
+#[test]
 fn cell_hash_depends_on_its_work_alone() {
     let hash = |text: &str| all(&parse(text))[0].hash.clone();
     let check = "[[checks]]\nname = 'a'\nvalue = '1'\nat_least = 1\n";

@@ -426,3 +426,24 @@ fn shipped_plans_contain_every_printed_value() {
     }
     assert!(held > 100, "{held}");
 }
+
+#[test]
+fn shipped_values_with_commas_can_be_selected() {
+    let mut selected = 0;
+    for plan in PlanSet::built_in().find(&["*".to_owned()], false).unwrap() {
+        let texts = plan.axes.iter().flat_map(|axis| {
+            let texts = axis.values.iter().filter_map(Value::as_str);
+            texts.map(|text| (axis.name.clone(), text.to_owned()))
+        });
+        for (axis, text) in texts.filter(|(_, text)| text.contains(',')) {
+            let selection = Selection::new([&*format!("{axis}={text}")]).unwrap();
+            let cells = plan.cells(&selection, 1).unwrap();
+            assert!(!cells.is_empty(), "{}: {axis}={text}", plan.id);
+            for cell in cells {
+                assert_eq!(cell.values[&axis], text.as_str(), "{}", plan.id);
+                selected += 1;
+            }
+        }
+    }
+    assert!(selected > 0, "beyond-kernel has such values");
+}

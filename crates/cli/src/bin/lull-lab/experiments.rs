@@ -70,7 +70,8 @@ pub(crate) struct RunArgs {
     /// Run only cells that need no kernel, and report the others
     #[arg(long)]
     simulated: bool,
-    /// Only cells with these values: AXIS=VALUE, or AXIS=VALUE,VALUE
+    /// Only cells with these values: AXIS=VALUE, or AXIS=VALUE,VALUE. Quote a value that contains spaces; it may
+    /// contain commas. Repeat the option for more values or axes
     #[arg(long, value_name = "AXIS=VALUE", num_args = 1..)]
     only: Vec<String>,
     /// Folder of data that simulations need, such as logs [default: shared/data beside the working folder or
