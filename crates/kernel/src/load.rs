@@ -92,6 +92,8 @@ pub(crate) fn load_automatically(
             register(&folder, name, Record { parameters, automatic: true })?;
             Ok(Some(format!("the kernel did not {what}: {message}")))
         }
+        // A process with another BPF file system, as in a container, has registered it since the check above.
+        Err(Error::NameTaken { .. }) => Ok(None),
         result => result.map(|()| None),
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::mem::forget;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::ops::Range;
+use std::os::fd::IntoRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
@@ -32,7 +32,7 @@ fn is_free(port: u16) -> bool {
 fn reserve(port: u16) -> bool {
     let name = format!("lull-testing-port-{port}");
     let address = SocketAddr::from_abstract_name(name).expect("a short name");
-    UnixListener::bind_addr(&address).map(forget).is_ok()
+    UnixListener::bind_addr(&address).map(IntoRawFd::into_raw_fd).is_ok()
 }
 
 #[cfg(test)]

@@ -224,11 +224,13 @@ fn server_pauses_a_job_at_the_end_of_its_window() {
     needs!(lull_testing::bpf(), lull_testing::command("setpriv"));
     let server = Server::start();
     let name = unique_name();
-    let (window, zone) = window_that_ends_in(8);
+    let (window, zone) = window_that_ends_in(20);
     let exec = format!("exec \"$LULL\" exec --quiet --name {name} --between {window} -- sleep 50");
     let mut job = Kept::spawn(server.shell("nogroup", &exec).env("TZ", zone));
-    eventually("it runs, or is paused by now", || state(&name).is_some());
-    eventually_within(Duration::from_secs(40), "it is paused", || {
+    eventually_within(Duration::from_secs(60), "it runs, or is paused by now", || {
+        state(&name).is_some()
+    });
+    eventually_within(Duration::from_secs(60), "it is paused", || {
         state(&name).as_deref() == Some("paused")
     });
     finish(&mut lull(&["jobs", "resume", &name])).ok();

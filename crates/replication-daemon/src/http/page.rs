@@ -174,7 +174,7 @@ mod tests {
     fn origin_page_shows_all_values_of_each_replica() {
         let page = page(&sample());
         for words in [
-            "<td>catching up<td>3<td>1.3 s<td>75.0 %<td>90.0 %<td>-12 to +3 ms<td>77\
+            "<td>catching up<td>3<td>1.3 s<td>100.0 %<td>95.7 %<td>-12 to +3 ms<td>77\
              <td>1.1 kB<td>2.2 kB<td>3.3 kB",
             "away for 40 s, reads answered for 30 s at most, needs a new certificate, old session \
              tokens stay valid until it reaches state 7<td>–<td>–<td>–<td>–<td>–<td>0",
