@@ -86,14 +86,17 @@ pub(crate) fn load_automatically(
     machine::check_name(name)?;
     machine::check_kernel()?;
     let folder = state.folder(name);
-    match register(&folder, name, Record { parameters, automatic: true }) {
+    let result = register(&folder, name, Record { parameters, automatic: true });
+    // A process with another BPF file system, as in a container, may have registered it since the check above.
+    if result.is_err() && machine::has_congestion(name)? {
+        return Ok(None);
+    }
+    match result {
         Err(Error::Bpf { what, message }) if parameters.algorithm().shares_paths() => {
             let parameters = Parameters::default();
             register(&folder, name, Record { parameters, automatic: true })?;
             Ok(Some(format!("the kernel did not {what}: {message}")))
         }
-        // A process with another BPF file system, as in a container, has registered it since the check above.
-        Err(Error::NameTaken { .. }) => Ok(None),
         result => result.map(|()| None),
     }
 }

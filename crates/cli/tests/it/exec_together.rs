@@ -55,7 +55,8 @@ print(*(sock.getsockopt(6, 13, 16).rstrip(bytes(1)).decode() for sock in (client
     let until = Instant::now() + Duration::from_secs(6);
     let run_in_turn = |number: u64| {
         let mut runs = 0;
-        while runs < MOST && Instant::now() < until {
+        // On a slow machine the first runs take all of the time, and the control must be loaded again as well.
+        while runs < 2 || runs < MOST && Instant::now() < until {
             let said = finish(&mut lull(&exec));
             assert_eq!(said.out, format!("{0} {0}\n", nice.0), "{said:?}");
             let summary: Value = serde_json::from_str(&said.err).unwrap();
@@ -65,15 +66,13 @@ print(*(sock.getsockopt(6, 13, 16).rstrip(bytes(1)).decode() for sock in (client
             runs += 1;
             thread::sleep(Duration::from_millis((number + runs) % 3 * 50));
         }
-        runs
     };
-    let runs: u64 = thread::scope(|scope| {
+    thread::scope(|scope| {
         let run_in_turn = &run_in_turn;
         let threads: Vec<_> =
             (0..THREADS).map(|number| scope.spawn(move || run_in_turn(number))).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
-    assert!(runs > THREADS, "only {runs} runs");
     assert_eq!(nice.cgroups(), Vec::<PathBuf>::new());
     eventually("it is unloaded", || !nice.is_loaded());
     assert_eq!(nice.status(), None);
