@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | [`store`] | logs, states and bodies on a disk | §6.2.3.1 |
 //! | [`identity`] | certificates of origin and replicas, tickets | |
-//! | [`mod@log`] | the log of an origin in a stream that several origins share | |
+//! | [`shared_log`] | the log of an origin in a stream that several origins share | |
 //! | [`daemon`] | origin and replica over TCP and TLS, with their stores and clocks | §6.2 |
 //! | [`fuse`] | a replica's files as a file system | §6.2.2 |
 //! | [`mod@http`] | the HTTP servers of origin and replica, and a client | §6.2.2 |

@@ -70,9 +70,9 @@ pub enum Effect {
     },
     /// Fetch this ahead.
     Fetch(Ahead),
-    /// Probe for a cache in front of this page, where fetches go, and report by [`Client::looked`].
+    /// Probe for a cache in front of this page, where fetches go, and report by [`Client::server_checked`].
     ServerCheck(DocumentId),
-    /// End the fetch or the look in progress: [`Client::fetched`] and [`Client::looked`] must not be called
+    /// End the fetch or the look in progress: [`Client::fetched`] and [`Client::server_checked`] must not be called
     /// for it.
     Stop,
     /// Send this to the server.
