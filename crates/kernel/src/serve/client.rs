@@ -34,8 +34,7 @@ impl Served {
     /// `missing`, the rights that a background without a server needs, if there is no server;
     /// [`Error::NotInGroup`], [`Error::Refused`].
     pub(crate) fn ask(choice: &Choice, missing: Error) -> Result<Self> {
-        let socket =
-            env::var_os("LULL_SOCKET").map_or_else(|| PathBuf::from(SOCKET), PathBuf::from);
+        let socket = socket();
         let stream = match UnixStream::connect(&socket) {
             Ok(stream) => stream,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

@@ -3,6 +3,10 @@
 //! `background 1 DSCP CONGESTION KEY=VALUE…` asks for a background. The keys are `name`, `weight`, `direction`,
 //! `between` and `zone`, the seconds by which the time of that is ahead of UTC. `job VERB JOB` changes a job of the same user; the verbs are `pause` and `resume`.
 
+use std::ops::RangeInclusive;
+
+use lull_cc::lull::Member;
+
 use super::{CONGESTIONS, VERSION};
 use crate::background::Choice;
 use crate::hooks::Dscp;
@@ -34,6 +38,8 @@ impl JobChange {
         Some((change, job))
     }
 }
+
+const WEIGHTS: RangeInclusive<u32> = 1..=Member::MAX_WEIGHT;
 
 const DIRECTIONS: [(&str, Direction); 3] =
     [("both", Direction::Both), ("send", Direction::Send), ("receive", Direction::Receive)];
@@ -102,9 +108,7 @@ pub(super) fn parse(line: &str) -> Option<Choice> {
         let (key, value) = word.split_once('=')?;
         match key {
             "name" => choice.name = Some(value.to_owned()),
-            "weight" => {
-                choice.weight = Some(value.parse().ok().filter(|it| (1..=100).contains(it))?)
-            }
+            "weight" => choice.weight = Some(value.parse().ok().filter(|it| WEIGHTS.contains(it))?),
             "direction" => {
                 choice.direction = DIRECTIONS.into_iter().find(|(known, _)| *known == value)?.1;
             }

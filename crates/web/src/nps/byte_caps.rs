@@ -76,8 +76,8 @@ struct Visitors(Box<[[(Client, Spent); WAYS]]>);
 
 impl Visitors {
     fn new() -> Self {
-        let nobody = (Client(0), Spent { since: Timestamp::ZERO, bytes: 0 });
-        Visitors(vec![[nobody; WAYS]; SETS].into())
+        let unused = (Client(0), Spent { since: Timestamp::ZERO, bytes: 0 });
+        Visitors(vec![[unused; WAYS]; SETS].into())
     }
 
     /// The bytes of `client` by now, with these. A query alone takes no entry.

@@ -29,8 +29,8 @@ pub(super) struct Rates(Mutex<Box<[Slot]>>);
 
 impl Default for Rates {
     fn default() -> Self {
-        let nobody = Slot { client: Client(0), paid: Timestamp::ZERO };
-        Rates(Mutex::new(vec![nobody; SLOTS].into()))
+        let unused = Slot { client: Client(0), paid: Timestamp::ZERO };
+        Rates(Mutex::new(vec![unused; SLOTS].into()))
     }
 }
 
