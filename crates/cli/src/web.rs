@@ -55,7 +55,7 @@ lull web --upstream <URL> --listen <ADDR>... [OPTIONS]
 /// release with other response times: the proxy learns the usual times again. It logs to standard error, one line
 /// per event. Set RUST_LOG=warn to log only warnings and errors.
 ///
-/// The exit code is 0 after a signal, 1 if the proxy cannot start, and 2 if the arguments are wrong.
+/// The exit code is 0 after SIGTERM or SIGINT, 1 if the proxy cannot start, and 2 if the arguments are wrong.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, override_usage = USAGE)]
 pub(crate) struct Args {

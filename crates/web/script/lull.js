@@ -27,7 +27,7 @@ const over = () => off || leaving || doc.hidden || tried.size > 63;
 // Speculation rules that are in the page now.
 const rules = [];
 
-// Longer ones nobody knows. The page says in its tag whether its visitor is held back, and so it stays.
+// Longer ones nobody knows. The page says in its tag whether its visitor is in the control group, and so it stays.
 const post = what => JSON.stringify({v: 1, page: bare().replace(here.origin, '').slice(0, 1024), held: +tag.dataset.held, ...what});
 
 const say = what => navigator.sendBeacon(lull + 'beacon', post(what));
@@ -55,7 +55,7 @@ method: 'POST', priority: 'low', headers: {'Content-Type': 'application/json'},
 body: post({first, cached, barred: isBarred(), hover: matchMedia('(hover)').matches, had: [...tried], used})
 })).json();
 first = false;
-// A visitor of the hold-back share, or a page with nothing more to say.
+// A visitor of the control group, or a page with nothing more to say.
 list.wait ?? (rounds = 0);
 // A list is of its moment: a minute later somebody may have signed in.
 list.at = Date.now();

@@ -1,4 +1,5 @@
-//! Prefetching for any web site, with spare capacity of server and network only (NPS).
+//! Prefetching for any web site, with spare capacity of server and network only: the non-interfering prefetching
+//! system (NPS) of *Safe Speculative Replication* (SSR).
 //!
 //! A reverse proxy is in front of a site that needs no changes. It adds one script to the site's pages. The
 //! script asks for hints, and fetches the named URLs when the page has loaded, over a background connection.

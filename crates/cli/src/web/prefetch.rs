@@ -59,8 +59,8 @@ pub(super) struct PrefetchArgs {
     #[arg(long, value_name = "PATTERN", conflicts_with = "plain")]
     allow_query: Vec<Pattern>,
     /// A cookie that does not change responses, in addition to the known ones of analytics, consent tools and
-    /// load balancers. A name that ends in * is a prefix. An empty name removes the known ones. May be
-    /// repeated
+    /// load balancers. A name that ends in * is a prefix. An empty name removes the known ones, and
+    /// disables the learning of others. May be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "plain")]
     harmless_cookie: Vec<String>,
     /// Limit of prefetching. "scheduler": the proxy sends a prefetch when the server has room, which it learns from
@@ -92,7 +92,7 @@ pub(super) struct PrefetchArgs {
     /// limit]
     #[arg(long, value_name = "BYTES", conflicts_with = "plain")]
     daily_bytes: Option<u64>,
-    /// Share of visitors without hints, as a control group
+    /// Share of visitors who get no hints: the control group, which the dashboard compares with the others
     #[arg(long, alias = "hold-back", value_name = "SHARE", conflicts_with = "plain",
         default_value = "0.05", value_parser = share)]
     control_group_share: u16,
@@ -121,7 +121,7 @@ pub(super) struct PrefetchArgs {
     /// may be public]
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     token_file: Option<PathBuf>,
-    /// Share the model, barred URLs, the budget and the held-back group with other proxies of the site, through these
+    /// Share the model, barred URLs, the budget and the control group with other proxies of the site, through these
     /// NATS servers with JetStream: nats://HOST:PORT or nats://USER:PASSWORD@HOST:PORT, or tls:// instead of nats://,
     /// separated by commas. All proxies need the same file for --model-key
     #[arg(

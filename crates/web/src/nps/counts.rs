@@ -39,7 +39,7 @@ pub(super) struct Counts {
     pub(super) beacons: Counter,
     /// Rejected messages of scripts.
     pub(super) rejected: Counter,
-    /// Navigations with prefetching, and of visitors who are held back.
+    /// Navigations with prefetching, and of visitors in the control group.
     pub(super) with: Navigations,
     pub(super) without: Navigations,
     /// The pages that are prefetched most.

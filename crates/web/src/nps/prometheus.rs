@@ -146,7 +146,7 @@ fn navigations(
 ) {
     to.counters(
         "navigations",
-        "Navigations that scripts reported, with prefetching and in the held-back group.",
+        "Navigations that scripts reported, with prefetching and in the control group.",
         [
             (labels([("prefetching", "yes"), ("cached", "yes")]), with.cached),
             (labels([("prefetching", "yes"), ("cached", "no")]), with.count - with.cached),

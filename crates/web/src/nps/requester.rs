@@ -26,7 +26,7 @@ pub(super) struct Requester {
 }
 
 /// Distinguishes clients, by a key that is drawn at each start, and divides them into those with hints and
-/// those held back.
+/// the control group.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     key: RandomState,
@@ -77,7 +77,7 @@ impl Requester {
         Requester { address, client, secure, by_cache }
     }
 
-    /// The group that a page names to its script; none if no visitor is held back.
+    /// The group that a page names to its script; none if there is no control group.
     pub(super) fn group(&self, headers: &HeaderMap, clients: &Clients) -> Option<bool> {
         (clients.held_back > 0).then(|| self.is_held_back(headers, clients))
     }

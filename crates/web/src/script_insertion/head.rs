@@ -181,7 +181,7 @@ impl ScriptInsertion {
         self
     }
 
-    /// The same, and the tag states whether the visitor is held back, where some are.
+    /// The same, and the tag states whether the visitor is in the control group, if there is one.
     #[must_use]
     pub fn holding_back(mut self, held: Option<bool>) -> Self {
         self.grant.held = held;

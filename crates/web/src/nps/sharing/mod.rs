@@ -5,7 +5,7 @@
 //! | the model | deltas of counts, every two seconds ([`lull_speculate::model`]) |
 //! | bars | as they are made, for the rest of their day |
 //! | the budget | each proxy may cause its part of the harm to demand, and all have one limit of bytes a day |
-//! | the held-back group | by the key that all proxies have: a visitor is in the same group everywhere |
+//! | the control group | by the key that all proxies have: a visitor is in the same group everywhere |
 //!
 //! Deltas and bars go to a stream that the server keeps for a day, so a proxy that was away or has started
 //! again gets them later. Nothing here delays a request: without the server each proxy continues alone.
