@@ -60,9 +60,9 @@ Examples:
 /// exit codes 125, 126 and 127 mean that the program did not run.
 ///
 /// Needs root, or a running "lull kernel serve" and membership in its group. Without root, these options are not
-/// available: --pid, --udp yield, --user, and --cc with other values than lull and nice. After "sudo lull exec", the program does not run as root: it runs as the user who called sudo, with
-/// the environment from before sudo. Use --user for another user. In a root shell or a script of root, the program runs
-/// as root.
+/// available: --pid, --udp yield, --user, and --cc with other values than lull and nice. After "sudo lull exec", the
+/// program does not run as root: it runs as the user who called sudo, with the environment from before sudo. Use --user
+/// for another user. In a root shell or a script of root, the program runs as root.
 ///
 /// Traffic of other processes stays in the foreground: containers, windows of a running tmux, ssh through a
 /// ControlMaster, mounted network file systems. At the end, Lull reports such traffic and what you can do.
@@ -73,8 +73,9 @@ Examples:
 #[command(override_usage = USAGES, after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Congestion control: lull (one window for all background connections of this host to a network), nice (TCP Nice,
-    /// each connection by itself), background, or one that the kernel has. Lull loads the first three if needed. A
-    /// kernel that cannot run lull uses nice, and a line at the end reports it
+    /// each connection by itself), background (TCP-Background, which does not yield by itself and needs
+    /// --network-honours-le), or one that the kernel has. Lull loads the first three if needed. A kernel that cannot
+    /// run lull uses nice, and a line at the end reports it
     #[arg(long, value_name = "NAME", default_value = LULL)]
     cc: String,
     /// Required with --cc background, which does not yield by itself: it relies on the network to send lower-effort
@@ -99,8 +100,8 @@ pub(crate) struct Args {
     /// Name that lull jobs shows; no two running jobs have the same
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Part of the spare capacity that each connection has, relative to connections of other jobs to the same network,
-    /// from 1 to 100; only with --cc lull [default: 10]
+    /// Share of the spare capacity relative to other jobs to the same network, from 1 to 100. A connection of weight 20
+    /// gets about twice as much as one of weight 10. Only with --cc lull [default: 10]
     #[arg(long, value_name = "WEIGHT", value_parser = clap::value_parser!(u32).range(1..=100))]
     weight: Option<u32>,
     /// Run the program only within a time of day (local time), such as 02:00-06:00. Lull starts it at the first time and

@@ -79,11 +79,11 @@ struct Load {
     /// Name by which programs choose it [default: the algorithm's name]
     #[arg(long)]
     name: Option<String>,
-    /// Queueing delay that counts as interference, as a part of the largest delay (t in the paper) [default:
-    /// 0.2]
+    /// Queueing delay that counts as interference, as a part of the largest delay (t in TCP Nice, OSDI 2002)
+    /// [default: 0.2]
     #[arg(long, value_parser = number, allow_negative_numbers = true)]
     threshold: Option<f64>,
-    /// Part of a round's packets that must see interference before the window is halved (f in the paper)
+    /// Part of a round's packets that must see interference before the window is halved (f in TCP Nice)
     /// [default: 0.5]
     #[arg(long, value_parser = number, allow_negative_numbers = true)]
     fraction: Option<f64>,
@@ -190,8 +190,8 @@ Examples:
 ///
 /// The server listens at a Unix socket, and moves a process that connects into the background. The kernel names that
 /// process and its user. The process stays inside its cgroup, so its limits hold. A user can't move the process of
-/// another user. Users may choose '--cc lull', '--cc nice' and --dscp; the other options of 'lull exec' that concern
-/// the traffic need root. The server runs until it is killed; programs in the background stay there. A socket that
+/// another user. Users may choose --cc lull, --cc nice, --dscp, --name, --weight, --direction and --between. These options
+/// of 'lull exec' need root: other values of --cc, --udp yield, --user and --pid. The server runs until it is killed; programs in the background stay there. A socket that
 /// systemd hands over is used instead of --socket. The server needs Linux 6.5.
 #[derive(Debug, clap::Args)]
 #[command(after_help = SERVE_EXAMPLES)]

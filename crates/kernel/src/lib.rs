@@ -1,5 +1,5 @@
-//! The kernel part of Lull: registers TCP Nice and TCP-Background with the kernel, runs programs in the
-//! background, and reads their state.
+//! The kernel part of Lull: registers the congestion controls `lull`, TCP Nice and TCP-Background with the kernel,
+//! runs programs in the background, and reads their state.
 //!
 //! - [`load`], [`unload`], [`status`](fn@status): a congestion control of `bpf/`, pinned in the
 //!   BPF file system so that it outlives the command.
@@ -8,7 +8,7 @@
 //! - [`serve`](fn@serve): makes that possible for users without the rights of root.
 //! - [`prepare_slice`]: the same for all processes that come into a cgroup.
 //! - [`read_background`](fn@read_background): the background at one moment, for monitors.
-//! - [`adopt`]: the same for a running process; [`foreground`](fn@foreground) reverts it.
+//! - [`adopt`]: moves a running process into the background; [`foreground`](fn@foreground) moves it back.
 //!
 //! ```no_run
 //! use lull_kernel::{Parameters, PathTable};
