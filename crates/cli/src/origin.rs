@@ -56,7 +56,7 @@ Examples:
   lull origin run /var/lib/lull/origin --listen 127.0.0.1:0 --json
       listen on a free port, and log it as JSON
 
-The exit code is 0 after a signal; 1 if the origin cannot start, or stops because its disk failed; and
+The exit code is 0 after SIGTERM or SIGINT; 1 if the origin cannot start, or stops because its disk failed; and
 2 if the arguments are wrong.";
 
 const TICKET_EXAMPLES: &str = "\
@@ -146,8 +146,9 @@ pub(crate) struct RunArgs {
     /// - threshold=P: as push-all, but only bodies that are read before the next write with a probability above P
     #[arg(long, value_name = "STRATEGY", default_value = "trip", verbatim_doc_comment)]
     strategy: Strategy,
-    /// Maximum size of the overwritten and deleted files that are kept for lull rollback, in megabytes. Older files are
-    /// deleted at the start of the origin. A replica that was disconnected for longer transfers the differences
+    /// How many megabytes of overwritten and deleted files are kept for lull rollback, besides the current files. The
+    /// oldest are deleted first. A replica that was disconnected for longer than this history compares its files with
+    /// the origin's, and transfers those that differ
     #[arg(long, value_name = "MB", default_value = "10000")]
     history: u64,
     /// Congestion control of pushes in the background. If the kernel does not have it, Lull paces them itself

@@ -65,7 +65,7 @@ Examples:
   lull replica run /var/lib/lull/replica --http 127.0.0.1:0 --delta 5 --json
       serve reads that are at most 5 s stale while connected, on a free port that is logged as JSON
 
-The exit code is 0 after a signal; 1 if the replica cannot start, or stops because its disk failed; and
+The exit code is 0 after SIGTERM or SIGINT; 1 if the replica cannot start, or stops because its disk failed; and
 2 if the arguments are wrong.";
 
 /// Run a replica: a server with a copy of the origin's files
@@ -136,7 +136,8 @@ pub(crate) struct RunArgs {
     /// has arrived, for at most Δ. With the others, invalidations are applied at once
     #[arg(long, value_name = "STRATEGY")]
     strategy: Option<Strategy>,
-    /// Let reads overtake waiting reads, for readers that do not depend on each other
+    /// Answer a read although an earlier one still waits, for example for a body. By default later reads wait as well.
+    /// Use it if readers do not depend on each other
     #[arg(long)]
     aggressive: bool,
     /// Receive only the bodies of files whose names match this pattern, such as docs/** or **/*.html. * stands for

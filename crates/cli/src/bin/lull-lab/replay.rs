@@ -32,7 +32,7 @@ Examples:
       follow the hints of the 'lull web' at that address
   lull lab replay --to http://127.0.0.1:8080 --ahead-to http://127.0.0.1:8081 \\
       --prefetch ppm=2/5 --threshold 0.25 --pause 1s access.log
-      prefetch a list with each page from another port (OSDI 2002, section 6.1)
+      prefetch a list with each page from another port (TCP Nice, OSDI 2002, section 6.1)
   lull lab replay --to http://127.0.0.1:8080 --rate 200 --get /page --length 30s \\
       --prefetch monitor --json
       request at a constant rate, and prefetch the same page while the server has spare capacity

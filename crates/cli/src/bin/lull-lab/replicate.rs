@@ -25,9 +25,9 @@ Examples:
       let reads overtake each other, and measure how long replicas mask disconnections
 
 The simulation runs the state machines of lull origin and lull replica, without disks. The link of the
-origin is the only bottleneck (SSR section 6.3). The log gives the reads. It has no writes, so writes are
-random: --updates for each read. The part --popular of them goes to files in proportion to their reads,
-the rest to any file. All files have the longest length of the log.";
+origin is the only bottleneck (Safe Speculative Replication, section 6.3). The log gives the reads. It has
+no writes, so writes are random: --updates for each read. The part --popular of them goes to files in
+proportion to their reads, the rest to any file. All files have the longest length of the log.";
 
 /// Simulate an origin and its replicas, with the reads of an access log
 #[derive(Debug, clap::Args)]
@@ -44,7 +44,7 @@ pub(crate) struct ReplicateArgs {
     /// As in the paper: each invalidation waits for its own body, also if a newer body is there
     #[arg(long, alias = "letter")]
     paper_exact: bool,
-    /// Let reads overtake waiting reads
+    /// Answer a read although an earlier one still waits. By default later reads wait as well
     #[arg(long)]
     aggressive: bool,
     /// Maximum staleness of reads, or none for no bound [default: 60s; none for strategies that push in order]
