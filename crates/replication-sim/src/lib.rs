@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`simulate`] | [`run`](simulate::run): origin, replicas, clients, and failing networks, disks and clocks | |
 //! | [`faulty_disk`] | [`FaultyDisk`](faulty_disk::FaultyDisk): a disk that loses and tears unsynced writes | |
-//! | [`evaluate`] | [`run`](evaluate::run): response time, staleness and availability over a log | SSR §6.3 |
+//! | [`evaluate`] | [`run`](evaluate::run): response time, staleness and availability over a log | *Safe Speculative Replication* §6.3 |
 //!
 //! A seed determines a run. Each failure is repeated from its seed.
 //!

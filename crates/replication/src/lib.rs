@@ -1,5 +1,6 @@
-//! The replication protocol of Lull (TRIP, SSR §3.2 and §6): an origin takes all writes, replicas answer reads. All
-//! sessions see one order of writes, and no read is staler than Δ.
+//! The replication protocol of Lull, which is TRIP, the algorithm of *Safe Speculative Replication* (SSR) §3.2 and
+//! §6. An origin takes all writes, replicas answer reads. All sessions see one order of writes, and no read is staler
+//! than Δ.
 //!
 //! Both sides are pure state machines. Time comes in as a [`time::Reading`], effects go out as values, and equal
 //! calls give equal results. `lull-replication-daemon` runs them over sockets and disks.

@@ -1,4 +1,4 @@
-//! The core of safe speculative replication (SSR): the probable next URLs, the order of fetching them, and
+//! The core of *Safe Speculative Replication* (SSR): the probable next URLs, the order of fetching them, and
 //! how many of them a server can serve.
 //!
 //! | module | what | paper |
