@@ -158,7 +158,7 @@ impl Capacity {
         self.peak() * 8 <= self.confirmed * 9
     }
 
-    /// The background has nine tenths of what the path can carry: a queue is its own.
+    /// The background itself sends at nine tenths of what the path can carry: a queue is its own.
     pub(super) fn is_reached(&self) -> bool {
         self.current * 10 >= self.peak() * 9
     }

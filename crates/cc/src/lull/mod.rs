@@ -13,8 +13,8 @@
 //!                     queue of others: W ← W/2
 //! ```
 //!
-//! - A queue above the trigger is the background's own if it has nine tenths of the highest rate
-//!   that the path has shown. Otherwise others send, and the background yields.
+//! - A queue above the trigger is the background's own if the background itself sends at nine tenths of the
+//!   highest rate that the path has shown. Otherwise others send, and the background yields.
 //! - At the floor the host sends one pair in 200 packet times, whatever the number of connections.
 //! - Connections of the same host that are not in the background are seen before any queue. When one
 //!   begins, W ← W/4 and does not grow for four round-trip times; when they have ended, the floor ends.

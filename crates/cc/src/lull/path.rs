@@ -279,7 +279,7 @@ impl Path {
         self.queue_of(self.window.max(self.window_before))
     }
 
-    /// Others send: the background has less than nine tenths of the capacity, or the queue of the
+    /// Others send: the background sends at less than nine tenths of the capacity, or the queue of the
     /// round-trip time `low` is longer than its own window explains.
     fn is_foreign(&self, low: u32, trigger: u32) -> bool {
         let queue = u64::from(self.delay.queue(low));
