@@ -190,9 +190,10 @@ Examples:
 ///
 /// The server listens at a Unix socket, and moves a process that connects into the background. The kernel names that
 /// process and its user. The process stays inside its cgroup, so its limits hold. A user can't move the process of
-/// another user. Users may choose --cc lull, --cc nice, --dscp, --name, --weight, --direction and --between. These options
-/// of 'lull exec' need root: other values of --cc, --udp yield, --user and --pid. The server runs until it is killed; programs in the background stay there. A socket that
-/// systemd hands over is used instead of --socket. The server needs Linux 6.5.
+/// another user. Users may choose --cc lull, --cc nice, --dscp, --name, --weight, --direction and --between. These
+/// options of 'lull exec' need root: other values of --cc, --udp yield, --user and --pid. The server runs until it is
+/// killed; programs in the background stay there. A socket that systemd hands over is used instead of --socket. The
+/// server needs Linux 6.5.
 #[derive(Debug, clap::Args)]
 #[command(after_help = SERVE_EXAMPLES)]
 struct Serve {

@@ -5,8 +5,8 @@
 //!   BPF file system so that it outlives the command.
 //! - [`register_control`]: a variant of it with any constants, while the process runs.
 //! - [`run`]: a program whose TCP connections, including those of its children, are background ones.
-//! - [`serve`](fn@serve): makes that possible for users without the rights of root.
-//! - [`prepare_slice`]: the same for all processes that come into a cgroup.
+//! - [`serve`](fn@serve): lets users without the rights of root do that.
+//! - [`prepare_slice`]: puts a cgroup, with all processes that come into it, into the background.
 //! - [`read_background`](fn@read_background): the background at one moment, for monitors.
 //! - [`adopt`]: moves a running process into the background; [`foreground`](fn@foreground) moves it back.
 //!
