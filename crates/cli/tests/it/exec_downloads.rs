@@ -76,8 +76,9 @@ print(client.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), client.getsockopt(
     assert_eq!(out[1], "reno 0", "neither congestion control nor mark is changed: {said:?}");
 }
 
-/// A background download of four connections, and a foreground one beside it for six seconds, over 10 Mbit/s. The
-/// servers are ordinary.
+/// A background download of four connections, and a foreground one that begins three seconds after it and lasts for six,
+/// over 10 Mbit/s. The servers are ordinary. Each download logs the time and the bytes so far: on a busy machine a
+/// program starts seconds late.
 const BESIDE: &str = r#"
 serve='import socket, threading
 listener = socket.create_server(("", 5001))
@@ -89,35 +90,39 @@ def send(sock):
         pass
 while True:
     threading.Thread(target=send, args=(listener.accept()[0],), daemon=True).start()'
-load='import socket, sys, time
-count, start, stop = int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
-begin = time.time()
-socks = [socket.create_connection((sys.argv[1], 5001)) for _ in range(count)]
-total = 0
-import selectors
+load='import os, selectors, socket, sys, time
+host, count, seconds, log, end = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4], sys.argv[5]
+socks = [socket.create_connection((host, 5001)) for _ in range(count)]
 selector = selectors.DefaultSelector()
 for sock in socks:
     sock.setblocking(False)
     selector.register(sock, 1)
-while (now := time.time() - begin) < stop:
-    for key, _ in selector.select(0.1):
-        try:
-            received = len(key.fileobj.recv(1 << 18))
-        except BlockingIOError:
-            continue
-        total += received if now >= start else 0
-print(total)'
+begin, total = time.time(), 0
+with open(log, "w", buffering=1) as out:
+    while (now := time.time()) < begin + seconds and not os.path.exists(end):
+        print(now, total, file=out)
+        for key, _ in selector.select(0.1):
+            try:
+                total += len(key.fileobj.recv(1 << 18))
+            except BlockingIOError:
+                continue'
 ip netns exec right1 python3 -c "$serve" &
 ip netns exec right2 python3 -c "$serve" &
 sleep 1
 "$LULL" exec --cc "$NAME" --automatic --quiet $DIRECTION -- \
-    python3 -c "$load" "$LULL_RIGHT_1" 4 5 9 >"$OUT/background" &
+    python3 -c "$load" "$LULL_RIGHT_1" 4 40 "$OUT/background" "$OUT/end" &
+background=$!
+for _ in $(seq 200); do
+    [ -s "$OUT/background" ] && break
+    sleep 0.1
+done
 sleep 3
-python3 -c "$load" "$LULL_RIGHT_2" 1 2 6 >"$OUT/foreground"
-wait $! || exit 1
+python3 -c "$load" "$LULL_RIGHT_2" 1 6 "$OUT/foreground" "$OUT/end"
+touch "$OUT/end"
+wait $background || exit 1
 "#;
 
-/// Bytes of background and foreground.
+/// Bytes of background and foreground in the last four seconds of the foreground.
 fn beside(direction: &str) -> (u64, u64) {
     let control = Variant::unloaded();
     let out = tempfile::tempdir().unwrap();
@@ -129,11 +134,21 @@ fn beside(direction: &str) -> (u64, u64) {
     command.env("OUT", out.path()).env("DIRECTION", direction);
     let said = finish(&mut command);
     assert_eq!(said.code(), Some(0), "{said:?}");
-    let bytes = |name| {
+    let log = |name| -> Vec<(f64, u64)> {
         let text = std::fs::read_to_string(out.path().join(name)).unwrap();
-        text.trim().parse().unwrap_or_else(|why| panic!("{why}: {text:?} {said:?}"))
+        let line = |line: &str| {
+            let (time, bytes) = line.split_once(' ')?;
+            Some((time.parse().ok()?, bytes.parse().ok()?))
+        };
+        text.lines().map(|text| line(text).unwrap_or_else(|| panic!("{text:?}"))).collect()
     };
-    (bytes("background"), bytes("foreground"))
+    let (background, foreground) = (log("background"), log("foreground"));
+    let (start, end) = (foreground[0].0 + 2.0, foreground[0].0 + 6.0);
+    let received = |log: &[(f64, u64)]| {
+        let by = |time| log.iter().rev().find(|(at, _)| *at <= time).map_or(0, |(_, bytes)| *bytes);
+        by(end) - by(start)
+    };
+    (received(&background), received(&foreground))
 }
 
 /// Without Lull, four connections beside one have four fifths of the link.
