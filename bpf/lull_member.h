@@ -14,7 +14,6 @@
 #define LULL_TRAIN_RATE (1ULL << 33)
 #define LULL_QUARTER_SAMPLES 4
 #define LULL_MORE_PART 16
-#define LULL_IN_FLIGHT_LIMIT (1ULL << 32)
 #define LULL_RECEIVER_DELAY_US 35000
 #define LULL_MAX_SPACING_US 20000
 #define LULL_MIN_SPACING_US 12000
@@ -91,11 +90,10 @@ static LULL_INLINE void lull_take_lead(struct lull_path *p, struct lull_member *
 static LULL_INLINE void lull_update(struct lull_path *p, struct lull_member *m, u64 now_us,
 				    u32 in_flight, bool wants_all)
 {
-	u64 others = lull_min(p->in_flight - m->in_flight, LULL_IN_FLIGHT_LIMIT) << LULL_SHIFT;
-	u64 free = lull_less(p->window, others);
+	u64 free = lull_path_free_beside(p, p->in_flight - m->in_flight);
 	u64 leads = lull_is_nonzero(m->number) & ~lull_is_nonzero(p->lead.leader ^ m->number);
 	u64 is_alike = lull_is_nonzero(m->weight ^ p->lead.weight) ^ 1;
-	u64 is_large = lull_is_least(free, p->window / 4) & lull_is_least(free, 2 * LULL_TWO);
+	u64 is_large = lull_path_is_worth_sharing(p, free);
 	u64 wants = wants_all, allowed, is_using;
 
 	p->lead.wants_all = lull_choose(leads, wants, p->lead.wants_all);
@@ -210,7 +208,7 @@ static LULL_INLINE void lull_on_ack(struct lull_path *p, struct lull_member *m,
 	if (a->rtt_us)
 		lull_on_rtt(p, m, a, now_us, lull_min(a->rtt_us, LULL_RTT_LIMIT));
 	LULL_FORGET();
-	m->unlimited |= a->acked && !a->app_limited;
+	m->unlimited |= a->acked && (!a->app_limited || lull_path_is_used_up(p));
 	lull_capacity_deliver(&p->capacity, a->acked);
 	LULL_FORGET();
 	if (a->lost && lull_is_new_loss(m, a->prior_delivered)) {

@@ -32,6 +32,7 @@
 #define LULL_LEAD_US 500000ULL
 #define LULL_MIN_LEAD_RTTS 8
 #define LULL_TRIAL_TRIGGERS 3
+#define LULL_IN_FLIGHT_LIMIT (1ULL << 32)
 #define LULL_MIN_TRIAL (16 * LULL_ONE)
 #define LULL_SHORTER_PART 8
 
@@ -46,6 +47,26 @@ static LULL_INLINE void lull_path_init(struct lull_path *p)
 static LULL_INLINE u64 lull_path_min_rtt(const struct lull_path *p)
 {
 	return lull_delay_min_rtt(&p->delay);
+}
+
+/* What so many packets in flight leave of the window. */
+static LULL_INLINE u64 lull_path_free_beside(const struct lull_path *p, u64 packets)
+{
+	return lull_less(p->window, lull_min(packets, LULL_IN_FLIGHT_LIMIT) << LULL_SHIFT);
+}
+
+/* Whether a connection that does not lead may use this part of the window. */
+static LULL_INLINE u64 lull_path_is_worth_sharing(const struct lull_path *p, u64 free)
+{
+	return lull_is_least(free, p->window / 4) & lull_is_least(free, 2 * LULL_TWO);
+}
+
+/* Whether the window limits the connections together: no other one may use what is left. */
+static LULL_INLINE bool lull_path_is_used_up(const struct lull_path *p)
+{
+	u64 free = lull_path_free_beside(p, p->in_flight);
+
+	return p->members > 1 && !lull_path_is_worth_sharing(p, free);
 }
 
 static LULL_INLINE bool lull_path_is_at_floor(const struct lull_path *p)

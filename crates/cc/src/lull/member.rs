@@ -9,8 +9,6 @@ use crate::{Rate, Timestamp, Window};
 const SHIFT: u32 = Window::SHIFT;
 const ONE: u64 = Window::ONE.raw();
 const TWO: u64 = Window::TWO.raw();
-/// More packets in flight than any window.
-const IN_FLIGHT_LIMIT: u64 = 1 << 32;
 /// Packets of a pair.
 const PAIR: u32 = 2;
 /// Packets of a train leave at this rate in bytes per second: faster than any path of today.
@@ -223,7 +221,7 @@ impl Member {
         if let Some(rtt) = ack.rtt_micros {
             self.handle_rtt(path, ack, now, rtt.get().min(RTT_LIMIT));
         }
-        self.unlimited |= ack.acked > 0 && !ack.app_limited;
+        self.unlimited |= ack.acked > 0 && (!ack.app_limited || path.is_used_up());
         path.capacity.deliver(ack.acked);
         if ack.lost > 0 && self.rounds.is_new_loss(ack.prior_delivered) {
             path.handle_loss(now, self.rtt_at_loss());
@@ -308,9 +306,8 @@ impl Member {
     /// could not send before its pause ends. `wants_all`: it will use all of it, and counts as if it
     /// did.
     fn update(&mut self, path: &mut Path, now: u64, in_flight: u32, wants_all: bool) {
-        let others = (path.in_flight - u64::from(self.in_flight)).min(IN_FLIGHT_LIMIT) << SHIFT;
         let window = path.window().raw();
-        let free = window.saturating_sub(others);
+        let free = path.free_beside(path.in_flight - u64::from(self.in_flight));
         let leads = self.leads(path);
         if leads {
             path.lead.wants_all = wants_all;
@@ -319,7 +316,7 @@ impl Member {
         // share alike without that.
         let is_shared = self.weight == path.lead.weight && path.delay.is_shallow();
         let may_share = !path.lead.wants_all || is_shared;
-        let is_left = now >= self.next_pair && may_share && free >= window / 4 && free >= 2 * TWO;
+        let is_left = now >= self.next_pair && may_share && path.is_worth_sharing(free);
         self.is_using = !path.is_at_floor() && (leads || is_left);
         self.is_train = leads && path.fair_queueing.is_train();
         let is_small = window + window / MORE_PART <= path.full_window();

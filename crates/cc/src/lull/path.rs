@@ -16,6 +16,8 @@ const TWO: u64 = Window::TWO.raw();
 const MIN_RETURN: u64 = 4 * ONE;
 /// A window beyond any path of today; keeps every product below 64 bits.
 const WINDOW_LIMIT: u64 = (1 << 20) << SHIFT;
+/// More packets in flight than any window.
+const IN_FLIGHT_LIMIT: u64 = 1 << 32;
 /// Rounds after which a return has succeeded.
 const SETTLED_ROUNDS: u32 = 8;
 /// Rounds with the whole path after which a queue is news, not part of a competition.
@@ -226,6 +228,22 @@ impl Path {
     /// The buffer holds little, and others share it.
     fn is_shallow(&self) -> bool {
         self.delay.is_shallow() && !self.fair_queueing.keeps_flows_apart()
+    }
+
+    /// What so many packets in flight leave of the window.
+    pub(super) fn free_beside(&self, packets: u64) -> u64 {
+        self.window.saturating_sub(packets.min(IN_FLIGHT_LIMIT) << SHIFT)
+    }
+
+    /// Whether a connection that does not lead may use this part of the window.
+    pub(super) fn is_worth_sharing(&self, free: u64) -> bool {
+        free >= self.window / 4 && free >= 2 * TWO
+    }
+
+    /// Whether the window limits the connections together, although the leader's application or receiver limits the
+    /// leader: no other connection may use what is left.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.members > 1 && !self.is_worth_sharing(self.free_beside(self.in_flight))
     }
 
     pub(super) fn full_window(&self) -> u64 {
