@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod authentication;
+mod content_coding;
 pub mod nps;
 pub mod policy;
 pub mod protocol;

@@ -25,6 +25,7 @@ mod headers;
 mod health;
 mod hosted_site;
 mod http2_request;
+mod idle_compression;
 mod io;
 mod keep_alive;
 mod limits;

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -123,6 +124,8 @@ pub(crate) struct Connector {
     http2: http2::Builder<TokioExecutor>,
     listener: Listener,
     is_down: AtomicBool,
+    /// Whether the last connection went to an address of this machine or of a private network.
+    is_near: AtomicBool,
 }
 
 impl Connector {
@@ -167,6 +170,7 @@ impl Connector {
             http2,
             listener,
             is_down: AtomicBool::new(false),
+            is_near: AtomicBool::new(false),
         })
     }
 
@@ -178,6 +182,12 @@ impl Connector {
     /// Whether the last attempt failed.
     pub(crate) fn is_down(&self) -> bool {
         self.is_down.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is on this machine or in a private network, so that bytes cost little. Unknown before the first
+    /// connection.
+    pub(crate) fn is_near(&self) -> bool {
+        self.is_near.load(Ordering::Relaxed)
     }
 
     /// Opens a connection, and reports when the upstream goes down and comes back.
@@ -235,11 +245,14 @@ impl Connector {
     async fn open(&self) -> io::Result<UpstreamStream> {
         let tcp = match &self.target {
             Target::Unix(path) => {
-                return Ok(UpstreamStream::Unix(UnixStream::connect(path).await?));
+                let stream = UnixStream::connect(path).await?;
+                self.is_near.store(true, Ordering::Relaxed);
+                return Ok(UpstreamStream::Unix(stream));
             }
             Target::Tcp { host, port } => TcpStream::connect((host.as_str(), *port)).await?,
         };
         tcp.set_nodelay(true)?;
+        self.is_near.store(is_private(tcp.peer_addr()?.ip()), Ordering::Relaxed);
         Ok(match &self.tls {
             None => UpstreamStream::Plain(tcp),
             Some((connector, name)) => {
@@ -271,6 +284,18 @@ pub(crate) const BUFFER_BYTES: usize = 64 << 10;
 
 /// Bytes of a response that an HTTP/2 server may send before they are taken.
 const H2_WINDOW: u32 = 256 << 10;
+
+/// Whether an address is of this machine, or of a network that nobody pays by the byte (RFC 1918, 4193, 3927).
+fn is_private(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            address.is_loopback() || address.is_private() || address.is_link_local()
+        }
+        IpAddr::V6(address) => {
+            address.is_loopback() || address.is_unique_local() || address.is_unicast_link_local()
+        }
+    }
+}
 
 fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();

@@ -20,6 +20,7 @@ use super::counter::Counter;
 use super::error::{Error, Result};
 use super::event::{Event, Listener};
 use super::hosted_site::HostedSites;
+use super::idle_compression::IdleCompressor;
 use super::io::Switch;
 use super::limits::{Bounds, Gate, raise_descriptors};
 use super::metrics::Metrics;
@@ -155,6 +156,7 @@ impl Server {
             }),
             idle_per_thread: config.limits.upstream_idle.div_ceil(metrics.threads.len()),
             challenges: Arc::clone(&self.setup.challenges),
+            compressor: IdleCompressor::start(),
         };
         let mut lanes = Vec::new();
         for (number, counters) in metrics.threads.iter().enumerate() {

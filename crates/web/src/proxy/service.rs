@@ -17,6 +17,7 @@ use super::connection::{Connection, CountGuard, RequestGuard};
 use super::error::Failure;
 use super::headers::{self, Checked, Forwarding, Framing};
 use super::hosted_site::HostedSite;
+use super::idle_compression::{self, TakenOver};
 use super::location::PublicOrigin;
 use super::prefetch::Sending;
 use super::reply::{Account, Reply};
@@ -218,13 +219,7 @@ async fn forward(
     let priority = account.exchange.as_ref().and_then(|exchange| exchange.prefetch());
     if let (Some(priority), Some(scheduler)) = (priority, &upstream.group.scheduler) {
         let sending = Sending { thread, upstream, connection, scheduler, priority };
-        let (mut head, body) = sending.send(request, account).await?;
-        way.finish(&mut head);
-        let body = match &mut account.exchange {
-            Some(exchange) => exchange.response(&mut head, body),
-            None => body,
-        };
-        return Ok(Response::from_parts(head, body));
+        return way.prefetch(sending, request, account).await;
     }
     let permit = way.permit(priority).await?;
     let upgrade = on_upgrade.zip(upgrade);
@@ -260,6 +255,30 @@ impl Forwarder<'_> {
             Ok(Ok(permit)) => Ok(permit),
             _ => Err(Failure::Busy),
         }
+    }
+
+    /// Sends a prefetch, and compresses its answer in place of a server nearby.
+    async fn prefetch(
+        &self,
+        sending: Sending<'_>,
+        mut request: Request<RequestBody>,
+        account: &mut Account,
+    ) -> Result<Response<Body>, Failure> {
+        let compressor = self.thread.compressor.as_ref();
+        let compression = compressor
+            .filter(|_| self.upstream.group.is_near())
+            .and_then(|compressor| Some((compressor, TakenOver::request(request.headers_mut())?)));
+        let (mut head, mut body) = sending.send(request, account).await?;
+        self.finish(&mut head);
+        // The exchange replaces some of the server's headers.
+        let compression = compression.filter(|_| idle_compression::may_change(&head));
+        if let Some(exchange) = &mut account.exchange {
+            body = exchange.response(&mut head, body);
+        }
+        if let Some((compressor, taken_over)) = compression {
+            body = taken_over.answer(compressor, &mut head, body);
+        }
+        Ok(Response::from_parts(head, body))
     }
 
     async fn send(

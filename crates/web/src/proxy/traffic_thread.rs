@@ -9,6 +9,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::access_log::LogSender;
 use super::acme::Challenges;
+use super::idle_compression::IdleCompressor;
 use super::io::Switch;
 use super::pool::{BUFFER_BYTES, MIN_HEADER_BYTES};
 use super::proxy_config::Config;
@@ -40,6 +41,8 @@ pub(crate) struct TrafficThread {
     pub(crate) upstream_room: Arc<Semaphore>,
     /// Slots for answers that are read before their clients take them.
     pub(crate) spools: Arc<Semaphore>,
+    /// Compresses prefetched answers, if the system allows the thread.
+    pub(crate) compressor: Option<IdleCompressor>,
     pub(crate) log: Option<LogSender>,
     pub(crate) switch: Arc<Switch>,
     pub(super) is_draining: AtomicBool,
@@ -61,6 +64,7 @@ pub(crate) struct Common {
     pub(crate) log: Option<LogSender>,
     pub(crate) switch: Arc<Switch>,
     pub(crate) idle_per_thread: usize,
+    pub(crate) compressor: Option<IdleCompressor>,
 }
 
 impl TrafficThread {
@@ -97,6 +101,7 @@ impl TrafficThread {
             challenges: Arc::clone(&common.challenges),
             upstream_room: Arc::clone(&common.upstream_room),
             spools: Arc::new(Semaphore::new(spool::MAX_ANSWERS)),
+            compressor: common.compressor.clone(),
             log: common.log.clone(),
             switch: Arc::clone(&common.switch),
             is_draining: AtomicBool::new(false),

@@ -116,6 +116,11 @@ impl UpstreamGroup {
         })
     }
 
+    /// Whether all servers are on this machine or in a private network.
+    pub(crate) fn is_near(&self) -> bool {
+        self.servers.iter().all(|server| server.connector.is_near())
+    }
+
     /// A server could not be reached: others are tried first for a while.
     pub(crate) fn avoid(&self, server: usize) {
         let until = self.millis() + AVOIDED_FOR.as_millis() as u64;

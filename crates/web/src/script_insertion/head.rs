@@ -5,14 +5,14 @@ use core::time::Duration;
 use content_security_policy::Url;
 use encoding_rs::Encoding;
 use http::header::{
-    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH, VARY,
+    CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName,
+    IF_NONE_MATCH,
 };
 use http::{HeaderMap, Method, StatusCode, request, response};
 
-use super::coding::Coding;
 use super::csp::{Forbids, Grant};
 use super::{Inspector, ScriptInserter, place};
+use crate::content_coding::{self, Coding};
 use crate::policy::{asks_for_a_page, fields};
 use crate::script::{self, Script};
 
@@ -153,16 +153,9 @@ impl ScriptInsertion {
     /// `GET`.
     pub fn rewrite_head(&self, headers: &mut HeaderMap) {
         self.grant.apply(headers);
-        for name in [CONTENT_LENGTH, ACCEPT_RANGES] {
-            headers.remove(name);
-        }
-        for name in ["content-md5", "digest", "content-digest", "repr-digest"] {
-            headers.remove(name);
-        }
-        weaken_etag(headers);
+        content_coding::forget_bytes(headers);
         if self.rewritten != self.coding {
-            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(self.rewritten.name()));
-            vary_on_accept_encoding(headers);
+            self.rewritten.state(headers);
         }
     }
 
@@ -214,27 +207,6 @@ impl ScriptInsertion {
     }
 }
 
-/// The coding depends on this: a cache must not send it to clients that do not accept it.
-fn vary_on_accept_encoding(headers: &mut HeaderMap) {
-    let is_said = |name: &&str| *name == "*" || name.eq_ignore_ascii_case("accept-encoding");
-    if !fields::list(headers, VARY).is_some_and(|names| names.iter().any(is_said)) {
-        headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
-    }
-}
-
-/// Equal bytes are no longer guaranteed, an equal page is (RFC 9110 §8.8.1).
-fn weaken_etag(headers: &mut HeaderMap) {
-    let Some(tag) = headers.get(ETAG) else {
-        return;
-    };
-    if !tag.as_bytes().starts_with(b"W/") {
-        match HeaderValue::from_bytes(&[&b"W/"[..], tag.as_bytes()].concat()) {
-            Ok(weak) => headers.insert(ETAG, weak),
-            Err(_) => headers.remove(ETAG),
-        };
-    }
-}
-
 /// Adds the strong form of each weak tag to a page's `If-None-Match`. The comparison is weak anyway (RFC 9110
 /// §13.1.2); servers that compare byte by byte find their own tag.
 pub fn widen_if_none_match(headers: &mut HeaderMap) {
@@ -269,7 +241,7 @@ pub fn revalidated(
     if let Some(tag) = fields::single(&response.headers, ETAG)
         && sent.iter().any(|sent| sent.strip_prefix("W/") == Some(tag))
     {
-        weaken_etag(&mut response.headers);
+        content_coding::weaken_etag(&mut response.headers);
     }
     if let Some(origin) = origin(request, scheme)
         && let Ok(grant) = Grant::of(&response.headers, &origin, script)

@@ -2,9 +2,9 @@
 
 use encoding_rs::Encoding;
 
-use super::coding::Decoder;
 use super::place::{Head, NoInsertionPoint};
 use super::{Coding, MAX_AT_ONCE};
+use crate::content_coding::Decoder;
 
 /// Reads the head of an unmodified page for an opt-out.
 ///

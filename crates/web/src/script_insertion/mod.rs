@@ -33,7 +33,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod coding;
 mod csp;
 mod head;
 mod inspector;
@@ -41,10 +40,11 @@ mod place;
 
 use std::io;
 
-use coding::{Decoder, Encoder};
 use place::Injector;
 
-pub use coding::Coding;
+use crate::content_coding::{Decoder, Encoder};
+
+pub use crate::content_coding::Coding;
 pub use csp::Forbids;
 pub use head::{
     LeftAlone, ScriptInsertion, decide, decide_for, inspect, is_document, revalidated,

@@ -1,5 +1,6 @@
 //! The rules, the script inserter and the proxy as one, over real sockets.
 use crate::common;
+mod compression;
 mod http2;
 mod in_halves;
 mod opting_out;

@@ -12,7 +12,7 @@ use compression_codecs::{
 use compression_core::Level;
 use compression_core::util::{PartialBuffer, WriteBuffer};
 use http::HeaderMap;
-use http::header::CONTENT_ENCODING;
+use http::header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, ETAG, HeaderValue, VARY};
 
 use crate::policy::fields;
 
@@ -65,7 +65,7 @@ impl Coding {
     }
 
     /// Its name in `Content-Encoding`.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Coding::Identity => "identity",
             Coding::Gzip => "gzip",
@@ -74,9 +74,20 @@ impl Coding {
         }
     }
 
+    /// The coding for a client of what has none so far; `None` if it takes no compressed body.
+    pub(crate) fn for_client(request: &HeaderMap) -> Option<Self> {
+        [Coding::Zstd, Coding::Gzip].into_iter().find(|one| fields::takes(request, one.name()))
+    }
+
+    /// States in the headers of a response that its body has this coding because its client takes it.
+    pub(crate) fn state(self, headers: &mut HeaderMap) {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(self.name()));
+        vary_on_accept_encoding(headers);
+    }
+
     /// The output coding of a page with this input coding: compressed pages are sent as zstd to clients that
     /// accept it. At levels with the same size of HTML, gzip takes a sixth longer, and Brotli three fifths.
-    pub(super) fn rewritten(self, request: &HeaderMap) -> Self {
+    pub(crate) fn rewritten(self, request: &HeaderMap) -> Self {
         if self != Coding::Identity && fields::takes(request, "zstd") { Coding::Zstd } else { self }
     }
 
@@ -90,8 +101,40 @@ impl Coding {
     }
 }
 
+/// Removes the headers of a response that are about exact bytes: its body will have others.
+pub(crate) fn forget_bytes(headers: &mut HeaderMap) {
+    for name in [CONTENT_LENGTH, ACCEPT_RANGES] {
+        headers.remove(name);
+    }
+    for name in ["content-md5", "digest", "content-digest", "repr-digest"] {
+        headers.remove(name);
+    }
+    weaken_etag(headers);
+}
+
+/// The coding depends on this: a cache must not send it to clients that do not accept it.
+fn vary_on_accept_encoding(headers: &mut HeaderMap) {
+    let is_said = |name: &&str| *name == "*" || name.eq_ignore_ascii_case("accept-encoding");
+    if !fields::list(headers, VARY).is_some_and(|names| names.iter().any(is_said)) {
+        headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+}
+
+/// Equal bytes are no longer guaranteed, an equal page is (RFC 9110 §8.8.1).
+pub(crate) fn weaken_etag(headers: &mut HeaderMap) {
+    let Some(tag) = headers.get(ETAG) else {
+        return;
+    };
+    if !tag.as_bytes().starts_with(b"W/") {
+        match HeaderValue::from_bytes(&[&b"W/"[..], tag.as_bytes()].concat()) {
+            Ok(weak) => headers.insert(ETAG, weak),
+            Err(_) => headers.remove(ETAG),
+        };
+    }
+}
+
 /// Decodes a page in steps of bounded size.
-pub(super) struct Decoder {
+pub(crate) struct Decoder {
     coding: Coding,
     codec: Box<dyn DecodeV2 + Send>,
     /// At the end of a member, with nothing after it so far.
@@ -106,7 +149,7 @@ pub(super) struct Decoder {
 
 impl Decoder {
     /// `None` for uncompressed bodies.
-    pub(super) fn new(coding: Coding) -> Option<Self> {
+    pub(crate) fn new(coding: Coding) -> Option<Self> {
         let codec: Box<dyn DecodeV2 + Send> = match coding {
             Coding::Identity => return None,
             Coding::Gzip => Box::new(GzipDecoder::new()),
@@ -128,12 +171,12 @@ impl Decoder {
     }
 
     /// Whether the page came to its end.
-    pub(super) fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.ended || self.first_is_whole
     }
 
     /// Decodes one step. `None` once there is no further output without more input.
-    pub(super) fn step(&mut self, input: &mut &[u8]) -> io::Result<Option<&[u8]>> {
+    pub(crate) fn step(&mut self, input: &mut &[u8]) -> io::Result<Option<&[u8]>> {
         let decoded = self.decode(input);
         match decoded {
             Ok(length) => Ok(length.map(|length| &self.buffer[..length])),
@@ -180,7 +223,7 @@ impl Decoder {
 }
 
 /// Encodes it again.
-pub(super) struct Encoder {
+pub(crate) struct Encoder {
     codec: Box<dyn EncodeV2 + Send>,
     buffer: Vec<u8>,
     dirty: bool,
@@ -188,7 +231,7 @@ pub(super) struct Encoder {
 
 impl Encoder {
     /// `None` for uncompressed bodies.
-    pub(super) fn new(coding: Coding) -> Option<Self> {
+    pub(crate) fn new(coding: Coding) -> Option<Self> {
         let codec: Box<dyn EncodeV2 + Send> = match coding {
             Coding::Identity => return None,
             Coding::Gzip => {
@@ -209,7 +252,7 @@ impl Encoder {
         Some(Encoder { codec, buffer: vec![0; STEP], dirty: false })
     }
 
-    pub(super) fn write(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+    pub(crate) fn write(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         let mut input = PartialBuffer::new(bytes);
         while !input.unwritten().is_empty() {
             self.dirty = true;
@@ -219,14 +262,14 @@ impl Encoder {
     }
 
     /// Flushes all written bytes: their reader need not wait for more.
-    pub(super) fn flush(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+    pub(crate) fn flush(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         while core::mem::take(&mut self.dirty) {
             self.dirty = !self.with_buffer(out, |codec, buffer| codec.flush(buffer))?;
         }
         Ok(())
     }
 
-    pub(super) fn finish(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+    pub(crate) fn finish(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         while !self.with_buffer(out, |codec, buffer| codec.finish(buffer))? {}
         Ok(())
     }
