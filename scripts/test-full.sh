@@ -4,7 +4,7 @@
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
 status=0
-LULL_QUIET_MACHINE=1 LULL_REPLICATE_DATABASE_SEEDS=1000 scripts/test.sh --full || status=1
+LULL_QUIET_MACHINE=1 LULL_REPLICATE_SEEDS=2000 LULL_REPLICATE_DATABASE_SEEDS=1000 scripts/test.sh --full || status=1
 scripts/setup.sh plans
 
 lull=${CARGO_TARGET_DIR:-target}/checked/lull

@@ -13,8 +13,9 @@ use lull_replication::Fault;
 use lull_replication::checker::Violation;
 use lull_replication_sim::simulate::{Options, Outcome, Situation, Storage, run};
 
-const SEEDS: u64 = 1_000;
-const DATABASE_SEEDS: u64 = 250;
+/// `make test-full` runs more.
+const SEEDS: u64 = 300;
+const DATABASE_SEEDS: u64 = 100;
 const STEPS: u64 = 2_000;
 /// Seeds in which a bug has to be found.
 const SEEDS_OF_BUGS: u64 = 5_000;
