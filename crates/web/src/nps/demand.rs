@@ -166,10 +166,20 @@ impl Demand {
 }
 
 impl Exchange for Demand {
+    /// Behind a CDN, the coding is the site's own: some caches ignore `Vary`.
+    fn is_recoded(&self) -> bool {
+        self.no_script.always.is_none()
+            && !self.shared.rules.settings.behind_cdn
+            && self.request.method == Method::GET
+            && script_insertion::is_document(&self.request.headers)
+    }
+
     fn response(&mut self, head: &mut response::Parts, body: Body) -> Body {
         let insertion = self.insertion(head);
         self.is_private = is_private(&head.headers);
-        self.is_plain = insertion.is_none() && !head.headers.contains_key(CONTENT_ENCODING);
+        self.is_plain = insertion.is_none()
+            && !self.is_recoded()
+            && !head.headers.contains_key(CONTENT_ENCODING);
         self.learn_from(head);
         let Demand { shared, request, requester, way, .. } = &*self;
         let (rules, comparison) = (&shared.rules, &shared.knowledge.comparison);

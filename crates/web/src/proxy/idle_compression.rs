@@ -6,16 +6,12 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::task::{Context, Poll, ready};
 use std::thread;
 
 use bytes::Bytes;
-use http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    HeaderMap, HeaderValue, RANGE,
-};
-use http::{StatusCode, response};
+use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame};
 use thread_priority::ThreadPriority;
 use thread_priority::unix::{
@@ -25,12 +21,10 @@ use thread_priority::unix::{
 use tokio::sync::oneshot;
 
 use super::body::{Body, BoxError};
-use crate::content_coding::{self, Coding, Encoder};
+use crate::content_coding::Encoder;
 
 /// Bytes that go to the thread at a time.
 const CHUNK: usize = 64 << 10;
-/// A shorter body does not become much shorter.
-const MIN_BYTES: u64 = 512;
 
 /// A piece of a body for the thread.
 struct Job {
@@ -83,81 +77,8 @@ fn compress(mut encoder: Encoder, input: &[Bytes], is_last: bool) -> io::Result<
     Ok(Compressed { encoder, output })
 }
 
-/// A request that asks for an uncompressed answer, which its client gets compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TakenOver(Coding);
-
-impl TakenOver {
-    /// Changes the headers of a prefetch, if its client takes a compressed answer.
-    pub(crate) fn request(headers: &mut HeaderMap) -> Option<Self> {
-        if headers.contains_key(RANGE) || forbids_changes(headers) {
-            return None;
-        }
-        let coding = Coding::for_client(headers)?;
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        Some(TakenOver(coding))
-    }
-
-    /// The answer for the client: compressed, if that makes it shorter.
-    pub(crate) fn answer(
-        self,
-        compressor: &IdleCompressor,
-        head: &mut response::Parts,
-        body: Body,
-    ) -> Body {
-        let TakenOver(coding) = self;
-        let Some(encoder) = Encoder::new(coding).filter(|_| is_worth_it(head, &body)) else {
-            return body;
-        };
-        content_coding::forget_bytes(&mut head.headers);
-        coding.state(&mut head.headers);
-        let state = State::Reading { encoder, input: Vec::new(), bytes: 0 };
-        Body::wrap(CompressedBody { body, compressor: compressor.clone(), state })
-    }
-}
-
-fn forbids_changes(headers: &HeaderMap) -> bool {
-    let values = headers.get_all(CACHE_CONTROL);
-    values.iter().any(|value| {
-        value.to_str().map_or(true, |value| value.to_ascii_lowercase().contains("no-transform"))
-    })
-}
-
-/// Whether a server's answer is uncompressed text that may be changed.
-pub(crate) fn may_change(head: &response::Parts) -> bool {
-    let headers = &head.headers;
-    head.status == StatusCode::OK
-        && !headers.contains_key(CONTENT_ENCODING)
-        && !headers.contains_key(CONTENT_RANGE)
-        && !forbids_changes(headers)
-        && headers.get(CONTENT_TYPE).is_some_and(is_text)
-}
-
-/// Whether what has become of it is text of some length.
-fn is_worth_it(head: &response::Parts, body: &Body) -> bool {
-    let headers = &head.headers;
-    let says = |value: &HeaderValue| value.to_str().ok()?.parse::<u64>().ok();
-    let bytes = body.size_hint().exact().or_else(|| headers.get(CONTENT_LENGTH).and_then(says));
-    head.status == StatusCode::OK
-        && !body.is_end_stream()
-        && bytes.is_none_or(|bytes| bytes >= MIN_BYTES)
-        && headers.get(CONTENT_TYPE).is_some_and(is_text)
-}
-
-/// Whether a media type is of text, which compresses well.
-fn is_text(kind: &HeaderValue) -> bool {
-    let kind = kind.to_str().unwrap_or("").split(';').next().unwrap_or("").trim();
-    let kind = kind.to_ascii_lowercase();
-    let of_application = ["javascript", "json", "xml", "manifest", "wasm"];
-    // Events are to arrive one by one.
-    (kind.starts_with("text/") && kind != "text/event-stream")
-        || kind.starts_with("application/") && of_application.iter().any(|end| kind.ends_with(end))
-        || kind.ends_with("+json")
-        || kind.ends_with("+xml")
-}
-
 /// A body on its way through the thread.
-struct CompressedBody {
+pub(crate) struct CompressedBody {
     body: Body,
     compressor: IdleCompressor,
     state: State,
@@ -177,6 +98,11 @@ enum State {
 }
 
 impl CompressedBody {
+    pub(crate) fn new(body: Body, encoder: Encoder, compressor: &IdleCompressor) -> Self {
+        let state = State::Reading { encoder, input: Vec::new(), bytes: 0 };
+        CompressedBody { body, compressor: compressor.clone(), state }
+    }
+
     /// Hands a piece over. `end` is the end of the body, with its trailers.
     fn compress(
         &self,
@@ -265,7 +191,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::content_coding::Decoder;
+    use crate::content_coding::{Coding, Decoder};
+    use crate::proxy::inline_compression::InlineBody;
+    use http::header::{CONTENT_TYPE, HeaderValue};
 
     /// A body of pieces, with trailers.
     fn body_of(pieces: &[Vec<u8>]) -> Body {
@@ -285,11 +213,6 @@ mod tests {
         fn poll_next(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
             Poll::Ready(self.0.next())
         }
-    }
-
-    fn answer_head(kind: &'static str) -> response::Parts {
-        let response = http::Response::builder().header(CONTENT_TYPE, kind).body(());
-        response.expect("it is valid").into_parts().0
     }
 
     fn decode(coding: Coding, mut input: &[u8]) -> Vec<u8> {
@@ -312,51 +235,16 @@ mod tests {
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread().build()?;
             let compressor = IdleCompressor::start().expect("a thread");
-            let mut head = answer_head("text/html");
-            let body = TakenOver(coding).answer(&compressor, &mut head, body_of(&pieces));
-            let collected = runtime.block_on(body.collect()).map_err(|error| {
-                TestCaseError::fail(error.to_string())
-            })?;
-            prop_assert_eq!(collected.trailers().map(HeaderMap::len), Some(1));
-            prop_assert_eq!(decode(coding, &collected.to_bytes()), pieces.concat());
-        }
-    }
-
-    #[test]
-    fn only_text_counts_as_compressible() {
-        for (kind, expected) in [
-            ("text/html; charset=utf-8", true),
-            ("Text/CSS", true),
-            ("application/javascript", true),
-            ("application/ld+json", true),
-            ("image/svg+xml", true),
-            ("text/event-stream", false),
-            ("image/png", false),
-            ("application/zip", false),
-        ] {
-            assert_eq!(may_change(&answer_head(kind)), expected, "{kind}");
-        }
-    }
-
-    #[test]
-    fn request_is_unchanged_unless_its_client_takes_codings() {
-        for (fields, expected) in [
-            (&[("accept-encoding", "gzip, zstd")][..], Some(Coding::Zstd)),
-            (&[("accept-encoding", "gzip, br")], Some(Coding::Gzip)),
-            (&[("accept-encoding", "br")], None),
-            (&[], None),
-            (&[("accept-encoding", "gzip"), ("range", "bytes=0-1")], None),
-            (&[("accept-encoding", "gzip"), ("cache-control", "no-transform")], None),
-        ] {
-            let fields = fields.iter().map(|(name, value)| {
-                let name = http::HeaderName::from_static(name);
-                (name, HeaderValue::from_static(value))
-            });
-            let before = HeaderMap::from_iter(fields);
-            let mut after = before.clone();
-            let taken_over = TakenOver::request(&mut after);
-            assert_eq!(taken_over, expected.map(TakenOver));
-            assert_eq!(after == before, expected.is_none(), "{after:?}");
+            let encoder = || Encoder::new(coding).expect("it is a coding");
+            let idle = CompressedBody::new(body_of(&pieces), encoder(), &compressor);
+            let inline = InlineBody::new(body_of(&pieces), encoder());
+            for body in [Body::wrap(idle), Body::wrap(inline)] {
+                let collected = runtime.block_on(body.collect()).map_err(|error| {
+                    TestCaseError::fail(error.to_string())
+                })?;
+                prop_assert_eq!(collected.trailers().map(HeaderMap::len), Some(1));
+                prop_assert_eq!(decode(coding, &collected.to_bytes()), pieces.concat());
+            }
         }
     }
 }

@@ -17,9 +17,9 @@ use super::connection::{Connection, CountGuard, RequestGuard};
 use super::error::Failure;
 use super::headers::{self, Checked, Forwarding, Framing};
 use super::hosted_site::HostedSite;
-use super::idle_compression::{self, TakenOver};
 use super::location::PublicOrigin;
 use super::prefetch::Sending;
+use super::recoding::Recoding;
 use super::reply::{Account, Reply};
 use super::request_body::{RequestBody, Upload};
 use super::scheduler::PrefetchPriority;
@@ -265,18 +265,18 @@ impl Forwarder<'_> {
         account: &mut Account,
     ) -> Result<Response<Body>, Failure> {
         let compressor = self.thread.compressor.as_ref();
-        let compression = compressor
+        let recoding = compressor
             .filter(|_| self.upstream.group.is_near())
-            .and_then(|compressor| Some((compressor, TakenOver::request(request.headers_mut())?)));
+            .and_then(|compressor| Some((compressor, Recoding::request(request.headers_mut())?)));
         let (mut head, mut body) = sending.send(request, account).await?;
         self.finish(&mut head);
         // The exchange replaces some of the server's headers.
-        let compression = compression.filter(|_| idle_compression::may_change(&head));
+        let recoding = recoding.filter(|(_, recoding)| recoding.is_allowed(&head));
         if let Some(exchange) = &mut account.exchange {
             body = exchange.response(&mut head, body);
         }
-        if let Some((compressor, taken_over)) = compression {
-            body = taken_over.answer(compressor, &mut head, body);
+        if let Some((compressor, recoding)) = recoding {
+            body = recoding.when_idle(compressor, &mut head, body);
         }
         Ok(Response::from_parts(head, body))
     }
@@ -290,6 +290,11 @@ impl Forwarder<'_> {
         account: &mut Account,
     ) -> Result<Response<Body>, Failure> {
         let Forwarder { thread, connection, upstream, .. } = self;
+        let is_recoded = account.exchange.as_ref().is_some_and(|exchange| exchange.is_recoded());
+        let mut recoding = None;
+        if is_recoded && upstream.group.is_near() {
+            recoding = Recoding::request(request.headers_mut());
+        }
         let scheduler = upstream.group.scheduler.as_ref();
         let mut upstream_permit = scheduler.map(|scheduler| scheduler.demand(request.uri().path()));
         if let Some(upload) = upload.as_ref().filter(|upload| !upload.is_open()) {
@@ -338,7 +343,11 @@ impl Forwarder<'_> {
         let is_ahead = exchange.prefetch().is_some();
         let body =
             if is_ahead { spool::spooled(body, &thread.spools) } else { Body::upstream(body) };
-        let body = exchange.response(&mut head, body);
+        let recoding = recoding.filter(|recoding| recoding.is_allowed(&head));
+        let mut body = exchange.response(&mut head, body);
+        if let Some(recoding) = recoding {
+            body = recoding.at_once(&mut head, body);
+        }
         Ok(Response::from_parts(head, body))
     }
 }

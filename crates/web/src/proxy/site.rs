@@ -116,6 +116,12 @@ pub trait Exchange: Send {
         None
     }
 
+    /// Whether the page is changed on its way, so that a compressed one would have to be decompressed. Then a server
+    /// nearby is asked for an uncompressed page, and the proxy compresses it.
+    fn is_recoded(&self) -> bool {
+        false
+    }
+
     /// Checks the head of the upstream's response, without the hop-by-hop headers. It may replace `body`,
     /// such as with one that transforms it. Then it must remove `Content-Length`, or set it.
     ///

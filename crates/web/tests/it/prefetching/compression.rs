@@ -81,11 +81,27 @@ fn answers_that_gain_nothing_stay_uncompressed() {
 }
 
 #[test]
-fn coding_of_demand_stays_between_server_and_browser() {
+fn page_with_the_script_is_compressed_once() {
     let site = long_site();
     let answer = site.visit("/b", GZIP);
-    assert_eq!(header(&site.asked("/b")[0], "accept-encoding"), Some("gzip, br"));
-    assert_eq!((answer.status(), answer.header("content-encoding")), (200, None));
+    assert_eq!(header(&site.asked("/b")[0], "accept-encoding"), Some("identity"));
+    assert_eq!((answer.status(), answer.header("content-encoding")), (200, Some("gzip")));
+    assert!(answer.head.contains("vary: Accept-Encoding\r\n"), "{}", answer.head);
+    let page = unpacked(&answer);
+    assert!(page.contains("<script async"));
+    assert_eq!(without_the_tag(&page), long_page());
+}
+
+#[test]
+fn coding_of_unchanged_answers_is_left_to_the_server() {
+    let site = long_site();
+    for (path, more) in
+        [("/style.css", "Sec-Fetch-Dest: style\r\n"), ("/b", "Authorization: a\r\n")]
+    {
+        let answer = site.visit(path, &format!("{GZIP}{more}"));
+        assert_eq!(header(&site.asked(path)[0], "accept-encoding"), Some("gzip, br"), "{path}");
+        assert_eq!((answer.status(), answer.header("content-encoding")), (200, None), "{path}");
+    }
 }
 
 /// The field `policy` of proc_pid_stat(5); 5 is `SCHED_IDLE`.
