@@ -6,7 +6,8 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, ready};
 use std::thread;
 
@@ -25,6 +26,8 @@ use crate::content_coding::Encoder;
 
 /// Bytes that go to the thread at a time.
 const CHUNK: usize = 64 << 10;
+/// Pieces that wait for the thread. With more, no processor is idle, and new prefetches are refused.
+const MAX_WAITING: usize = 8;
 
 /// A piece of a body for the thread.
 struct Job {
@@ -42,19 +45,29 @@ struct Compressed {
 
 /// The thread. It ends when the last handle to it is dropped.
 #[derive(Clone)]
-pub(crate) struct IdleCompressor(mpsc::Sender<Job>);
+pub(crate) struct IdleCompressor {
+    jobs: mpsc::Sender<Job>,
+    waiting: Arc<AtomicUsize>,
+}
 
 impl IdleCompressor {
     /// Starts the thread; `None` if the system refuses one.
     pub(crate) fn start() -> Option<Self> {
         let (jobs, receiver) = mpsc::channel();
         let thread = thread::Builder::new().name("lull-compress".into());
-        thread.spawn(move || run(&receiver)).ok()?;
-        Some(IdleCompressor(jobs))
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&waiting);
+        thread.spawn(move || run(&receiver, &counter)).ok()?;
+        Some(IdleCompressor { jobs, waiting })
+    }
+
+    /// Whether the thread has had no time for what it was given.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) >= MAX_WAITING
     }
 }
 
-fn run(jobs: &mpsc::Receiver<Job>) {
+fn run(jobs: &mpsc::Receiver<Job>, waiting: &AtomicUsize) {
     let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
     // Without it, the thread is an ordinary one.
     let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, idle);
@@ -63,6 +76,7 @@ fn run(jobs: &mpsc::Receiver<Job>) {
         if !job.done.is_closed() {
             let _ = job.done.send(compress(job.encoder, &job.input, job.is_last));
         }
+        waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -113,7 +127,8 @@ impl CompressedBody {
         let (sender, done) = oneshot::channel();
         let job = Job { encoder, input, is_last: end.is_some(), done: sender };
         let ended = |_| io::Error::other("the compressing thread has ended");
-        self.compressor.0.send(job).map_err(ended)?;
+        self.compressor.waiting.fetch_add(1, Ordering::Relaxed);
+        self.compressor.jobs.send(job).map_err(ended)?;
         Ok(State::Compressing { done, end })
     }
 
@@ -223,6 +238,36 @@ mod tests {
         }
         assert!(decoder.is_complete());
         decoded
+    }
+
+    /// The thread is busy with a long piece: others wait.
+    #[test]
+    fn thread_without_time_is_behind() {
+        let compressor = IdleCompressor::start().expect("a thread");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        assert!(!compressor.is_behind());
+        let bodies: Vec<_> = (0..MAX_WAITING + 2)
+            .map(|_| {
+                let encoder = Encoder::new(Coding::Gzip).expect("it is a coding");
+                let long = (0..CHUNK * 64).map(|at| (at * at >> 7) as u8).collect::<Vec<u8>>();
+                CompressedBody::new(Body::full(long), encoder, &compressor)
+            })
+            .collect();
+        let mut bodies: Vec<_> =
+            bodies.into_iter().map(|body| Box::pin(Body::wrap(body))).collect();
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        for body in &mut bodies {
+            assert!(body.as_mut().poll_frame(&mut cx).is_pending());
+        }
+        assert!(compressor.is_behind());
+        for body in bodies {
+            runtime.block_on(body.collect()).expect("it is compressed");
+        }
+        let begun = std::time::Instant::now();
+        while compressor.is_behind() {
+            assert!(begun.elapsed().as_secs() < 60);
+            thread::yield_now();
+        }
     }
 
     proptest! {

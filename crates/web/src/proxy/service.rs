@@ -268,6 +268,9 @@ impl Forwarder<'_> {
         let recoding = compressor
             .filter(|_| self.upstream.group.is_near())
             .and_then(|compressor| Some((compressor, Recoding::request(request.headers_mut())?)));
+        if recoding.is_some_and(|(compressor, _)| compressor.is_behind()) {
+            return Err(Failure::NotNow);
+        }
         let (mut head, mut body) = sending.send(request, account).await?;
         self.finish(&mut head);
         // The exchange replaces some of the server's headers.
