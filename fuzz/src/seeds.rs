@@ -6,7 +6,7 @@ use std::path::Path as FilePath;
 use lull_cc::{Bytes, Timestamp};
 use lull_replication::message::{
     Ask, BodyHeader, Channel, Enrol, Enrolled, Frame, FromAuthority, NotEnrolled, PROTOCOL,
-    Refusal, Report, Session, Start, ToAuthority, ToOrigin, ToReplica, Tree,
+    Refusal, Report, Session, Start, ToAuthority, ToOrigin, ToReplica, Tree, Vouch,
 };
 use lull_replication::path::Path;
 use lull_replication::subscription::{Pattern, Subscription};
@@ -160,6 +160,13 @@ fn to_origin() -> Vec<ToOrigin> {
         ask(Ask::Entries(vec![1, 65_535])),
         ToOrigin::Resynced(SEQUENCE),
         ToOrigin::Report(Report { skew: Some((-1, 2)), ..Report::default() }),
+        ToOrigin::Relays(vec![ReplicaId(2), ReplicaId(3)]),
+        ToOrigin::Vouch(Vouch {
+            question: 7,
+            replica: ReplicaId(4),
+            certificate: Digest([8; 32]),
+            position: Some(position()),
+        }),
     ]
 }
 
@@ -186,6 +193,8 @@ fn to_replica() -> Vec<ToReplica> {
         tree(Tree::Entries { leaf: 257, entries: Vec::new(), more: false }),
         ToReplica::Renew,
         ToReplica::Withdrawn(path()),
+        ToReplica::Vouched { question: 7, refusal: None },
+        ToReplica::Vouched { question: 8, refusal: Some(Refusal::Loop) },
     ]
 }
 

@@ -88,6 +88,8 @@ pub(crate) struct BodyReferences<P> {
     doomed: Option<VecDeque<Digest>>,
     /// Bodies on their way into the store.
     coming: BTreeSet<Digest>,
+    /// The store has another owner, who reports its bodies: nothing is stored or dropped for these references.
+    is_borrowed: bool,
 }
 
 impl<P> BodyReferences<P> {
@@ -111,7 +113,36 @@ impl<P> BodyReferences<P> {
             changed: None,
             doomed: None,
             coming: BTreeSet::new(),
+            is_borrowed: false,
         }
+    }
+
+    /// For a store with another owner: see [`found`](BodyReferences::found) and [`gone`](BodyReferences::gone).
+    pub(crate) fn borrowed() -> Self {
+        BodyReferences { is_borrowed: true, ..BodyReferences::new([]) }
+    }
+
+    /// The owner of the store has a body.
+    pub(crate) fn found(&mut self, digest: &Digest) {
+        let new = Entry { references: 0, size: Bytes(0), state: State::Stored, missed: false };
+        let entry = self.entries.entry(*digest).or_insert(new);
+        if matches!(entry.state, State::Lost) {
+            (entry.state, entry.missed) = (State::Stored, false);
+            self.bytes += entry.size.0;
+        }
+    }
+
+    /// The owner of the store has a body no longer.
+    pub(crate) fn gone(&mut self, digest: &Digest) {
+        self.miss(digest);
+        if self.entries.get(digest).is_some_and(|entry| entry.references == 0) {
+            self.entries.remove(digest);
+        }
+    }
+
+    /// The bodies in the store.
+    pub(crate) fn stored(&self) -> impl Iterator<Item = &Digest> {
+        self.entries.iter().filter(|(_, entry)| entry.is_stored()).map(|(digest, _)| digest)
     }
 
     /// From now on [`poll_turned`](BodyReferences::poll_turned) reports each change of [`is_stored`](BodyReferences::is_stored).
@@ -336,7 +367,11 @@ impl<P> BodyReferences<P> {
         self.change(digest);
         let Some(entry) = self.entries.get_mut(digest) else { return };
         entry.references = entry.references.saturating_sub(1);
-        if entry.references == 0 {
+        if entry.references == 0 && self.is_borrowed {
+            if !entry.is_stored() {
+                self.entries.remove(digest);
+            }
+        } else if entry.references == 0 {
             match &mut entry.state {
                 State::Storing { .. } => {}
                 // A corrupt body may be in its place.

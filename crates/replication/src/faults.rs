@@ -1,6 +1,6 @@
 //! Seeded bugs: the checker and the simulation must find each of them.
 //!
-//! Only `Origin::seed_fault` and `Replica::seed_fault` set one. The daemons never call them.
+//! Only `Origin::seed_fault`, `Replica::seed_fault` and `Relay::seed_fault` set one. The daemons never call them.
 
 /// A bug that breaks a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,11 +21,13 @@ pub enum Fault {
     RestartThatGoesBack,
     /// Parts of a large commit become visible one by one.
     HalfATransaction,
+    /// A relay answers its children's pings by itself, before its origin has.
+    RelayAnswersPings,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 7] = [
+    pub const ALL: [Fault; 8] = [
         Fault::BodyBeforeInvalidations,
         Fault::InvalidationLostOnReconnect,
         Fault::ArrivalTimeLease,
@@ -33,6 +35,7 @@ impl Fault {
         Fault::AcknowledgementBeforeDurable,
         Fault::RestartThatGoesBack,
         Fault::HalfATransaction,
+        Fault::RelayAnswersPings,
     ];
 }
 

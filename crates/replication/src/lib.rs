@@ -11,6 +11,7 @@
 //! | [`message`], [`wire`] | the protocol as values and as bytes | §3.2, table I |
 //! | [`origin`] | [`Origin`](origin::Origin): log, invalidations, one queue of bodies per replica | §6.2, §6.2.3.1 |
 //! | [`replica`] | [`Replica`](replica::Replica): applies commits in a safe order, answers reads | §6.2.1, §6.2.2 |
+//! | [`relay`] | [`Relay`](relay::Relay): lets a replica serve replicas below it | |
 //! | [`lane`] | which demanded bodies take turns | |
 //! | [`merkle`] | the differences between two states | |
 //! | [`subscription`] | the names whose bodies are pushed to a replica | |
@@ -62,6 +63,7 @@ pub mod merkle;
 pub mod message;
 pub mod origin;
 pub mod path;
+pub mod relay;
 pub mod replica;
 pub mod subscription;
 pub mod time;

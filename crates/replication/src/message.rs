@@ -49,7 +49,7 @@ use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Digest, Incarnation, Position, ReplicaId, Sequence, Version};
 
 /// The version of the protocol that this code speaks.
-pub const PROTOCOL: u16 = 10;
+pub const PROTOCOL: u16 = 11;
 /// Paths in one message, at most.
 pub const MAX_PATHS: usize = 1_000;
 /// Changes in one message, at most: larger commits go in parts.
@@ -57,6 +57,8 @@ pub const MAX_CHANGES: usize = 1_000;
 /// Entries of a leaf in one message, at most: further entries go in further parts. A user who names files may
 /// choose names that all fall into one leaf.
 pub const MAX_ENTRIES: usize = 1_000;
+/// Relays below a relay, at most.
+pub const MAX_RELAYS: usize = 1_000;
 
 /// The channel that a message takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,6 +142,24 @@ pub enum ToOrigin {
     Resynced(Sequence),
     /// How it is.
     Report(Report),
+    /// The sender is a relay: its number, and those of the relays below it. One that finds itself here refuses the
+    /// sender.
+    Relays(Vec<ReplicaId>),
+    /// A relay asks whether it may serve a replica.
+    Vouch(Vouch),
+}
+
+/// The question whether a replica follows the origin's log, and is still admitted there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Vouch {
+    /// The sender's number for the question.
+    pub question: u64,
+    /// The replica.
+    pub replica: ReplicaId,
+    /// The hash of its certificate; zeros where there are no certificates.
+    pub certificate: Digest,
+    /// Its position; none if it has no state.
+    pub position: Option<Position>,
 }
 
 /// The state of a replica, for users who look at the origin.
@@ -248,6 +268,13 @@ pub enum ToReplica {
     Renew,
     /// The body of this object was requested, and withdrawn before any of it had left.
     Withdrawn(Path),
+    /// The answer to [`Vouch`](ToOrigin::Vouch).
+    Vouched {
+        /// The number of the question.
+        question: u64,
+        /// Why the relay must refuse the replica, if it must.
+        refusal: Option<Refusal>,
+    },
 }
 
 /// How invalidations continue after the handshake.
@@ -320,6 +347,12 @@ pub enum Refusal {
          backup. Let it join again with a new ticket"
     )]
     Unknown,
+    /// The relay that it has connected to is below it.
+    #[error(
+        "the relays form a loop: this one gets its files from a relay below it. Start one of them with the \
+         origin's address"
+    )]
+    Loop,
 }
 
 /// Messages to the origin as an authority, from an unknown peer or a replica. There is no session; it is all

@@ -132,6 +132,9 @@ impl World {
             self.situations.count(Situation::PassedByLog, after.0.saturating_sub(told.0));
         }
         self.pump_origin();
+        if let Some(relay) = self.replicas[replica].parent {
+            self.pump_relay(relay);
+        }
     }
 
     fn reset(&mut self, replica: usize) {
@@ -180,6 +183,7 @@ impl World {
         self.situations.count(Situation::LostWrite, u64::from(damage.lost));
         self.situations.count(Situation::TornBody, u64::from(damage.torn));
         self.forget_timers_of_replica(replica);
+        self.stop_relay(replica);
         let link = &mut self.replicas[replica].link;
         link.at_replica = None;
         link.welcomed = false;
@@ -211,7 +215,7 @@ impl World {
         self.situations.count(Situation::TornBody, u64::from(damage.torn));
         self.forget_timers_of_origin();
         self.clients.origin_crashed();
-        for replica in 0..self.replicas.len() {
+        for replica in self.served_by(None) {
             let link = &mut self.replicas[replica].link;
             link.at_origin = None;
             link.at_origin_before.clear();
@@ -380,7 +384,7 @@ impl World {
         self.forget_timers_of_origin();
         self.clients.origin_crashed();
         self.clients.drop_waits();
-        for replica in 0..self.replicas.len() {
+        for replica in self.served_by(None) {
             self.replicas[replica].link.at_origin = None;
             self.replicas[replica].link.at_origin_before.clear();
             self.replicas[replica].link.demanded = Turns::default();
@@ -398,7 +402,8 @@ impl World {
         for _ in 0..20_000 {
             let last = self.origin.machine.as_ref().map(|machine| machine.last().sequence);
             let behind = last.is_some_and(|last| last <= furthest);
-            let early = self.replicas.iter().all(|host| host.link.cut_until > self.now);
+            let mut direct = self.replicas.iter().filter(|host| host.parent.is_none());
+            let early = direct.all(|host| host.link.cut_until > self.now);
             if past && behind && early && self.clients_idle() {
                 self.submit();
             }
@@ -411,6 +416,8 @@ impl World {
             match machine.refusal() {
                 Some(Refusal::Ahead(_)) => self.situations.add(Situation::BackupBehind),
                 Some(Refusal::Diverged) => self.situations.add(Situation::BackupDiverged),
+                // A relay that was refused serves nobody.
+                _ if self.replicas[at].parent.is_some() && !machine.is_connected() => {}
                 _ if received > restored => {
                     self.stuck.push(format!("replica {at} took an old backup for its origin"));
                 }

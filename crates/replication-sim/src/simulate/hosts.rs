@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use lull_cc::Bytes;
 use lull_replication::lane::Lanes;
 use lull_replication::origin::{self, CaseClashes, Origin, Strategy};
+use lull_replication::relay::Relay;
 use lull_replication::replica::{self, Replica};
 use lull_replication::types::{Commit, Digest, ReplicaId};
 use lull_sim::random::Random;
@@ -45,6 +46,13 @@ pub(super) struct ReplicaHost {
     /// the way, or were corrupted here. Until they are stored.
     pub(super) excused: BTreeSet<Digest>,
     pub(super) connecting: bool,
+    /// The relay that serves it; none if the origin does.
+    pub(super) parent: Option<usize>,
+    /// Whether it is a relay, and that part of its machine.
+    pub(super) is_relay: bool,
+    pub(super) relay: Option<Relay<Body>>,
+    /// When the relay goes on with a large commit.
+    pub(super) relay_timer: Option<TrueTime>,
 }
 
 /// Settings that all replicas of a run share.
@@ -174,6 +182,10 @@ impl ReplicaHost {
             timer: None,
             excused: BTreeSet::new(),
             connecting: false,
+            parent: None,
+            is_relay: false,
+            relay: None,
+            relay_timer: None,
         }
     }
 

@@ -49,9 +49,11 @@ impl World {
         link.demanded = Turns::default();
         link.joined = link.connections;
         self.forget_timers_of_replica(replica);
+        self.stop_relay(replica);
         let left = self.clients.replica_crashed(replica);
         self.restart_sessions(left);
         self.with_origin(|machine, now| machine.handle_joined(now, ReplicaId(replica as u32)));
+        self.join_at_relay(replica);
         self.start_replica(replica);
     }
 }

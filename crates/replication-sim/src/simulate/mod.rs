@@ -19,6 +19,8 @@ mod medium;
 mod network;
 mod pool;
 mod pump;
+mod relays;
+mod serve;
 mod situations;
 mod turns;
 mod world;
@@ -43,6 +45,8 @@ pub struct Options {
     pub storage: Storage,
     /// [`Config::step_slice`](lull_replication::replica::Config::step_slice) of the replicas.
     pub step_slice: usize,
+    /// Which machines serve the replicas.
+    pub topology: Topology,
 }
 
 impl Default for Options {
@@ -53,8 +57,19 @@ impl Default for Options {
             fault: None,
             storage: Storage::Model,
             step_slice: lull_replication::replica::Config::default().step_slice,
+            topology: Topology::default(),
         }
     }
+}
+
+/// Which machines serve the replicas of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Topology {
+    /// The origin serves all.
+    #[default]
+    Star,
+    /// The origin serves relays, and these the other replicas. In some runs a relay serves the other one.
+    Tree,
 }
 
 /// The storage of the machines of a run.

@@ -1,58 +1,18 @@
 //! Carries out the requests of the machines: disks, messages, timers.
 
-use core::time::Duration;
-use std::collections::BTreeSet;
-
 use lull_replication::message::{Refusal, ToOrigin};
 use lull_replication::origin::Refused;
-use lull_replication::types::{Digest, Payload, ReplicaId};
+use lull_replication::types::ReplicaId;
 use lull_replication::{origin, replica};
-use lull_sim::random::Random;
 
+use super::Situation;
 use super::clients::OriginEvents;
 use super::clock::{MS, TrueTime};
-use super::durable::{Body, Operation};
+use super::durable::Operation;
 use super::hosts::ReplicaHost;
 use super::network::Way;
-use super::turns::Sending;
+use super::serve::Consequences;
 use super::world::{Event, World};
-use super::{Situation, Situations};
-
-/// The consequences of a machine's requests, to be added at the end.
-#[derive(Default)]
-struct Consequences {
-    events: Vec<(TrueTime, Event)>,
-    /// Bodies to be sent that are not stored.
-    missing: Vec<Digest>,
-}
-
-/// One body in this many arrives corrupted, and one is cut off.
-const DAMAGED: u64 = 200;
-
-/// The result of a body in transfer.
-fn damaged(
-    body: Option<Payload<Body>>,
-    random: &mut Random,
-    situations: &mut Situations,
-    excused: &mut BTreeSet<Digest>,
-) -> Option<Payload<Body>> {
-    let mut body = body?;
-    match random.below(DAMAGED) {
-        0 => {
-            situations.add(Situation::BrokenOff);
-            excused.insert(body.digest);
-            return None;
-        }
-        1 => {
-            situations.add(Situation::Corrupted);
-            excused.insert(body.digest);
-            // The receiver computes the hash again.
-            body.digest.0[0] ^= 1;
-        }
-        _ => {}
-    }
-    Some(body)
-}
 
 impl World {
     /// Carries out the origin's requests until there are no more.
@@ -63,15 +23,8 @@ impl World {
         let mut new = Consequences::default();
         self.begin_at_origin(&mut new);
         let news = self.take_events_of_origin(&mut new);
-        for at in 0..self.replicas.len() {
-            let link = &self.replicas[at].link;
-            let Some(connection) = link.at_origin else { continue };
-            if link.is_unread(connection) {
-                continue;
-            }
-            self.send_control(at, connection, &mut new);
-            self.send_demanded(at, connection, &mut new);
-            self.send_in_background(at, connection, &mut new);
+        for at in self.served_by(None) {
+            self.serve(at, &mut new);
         }
         let Consequences { mut events, mut missing } = new;
         let now = self.origin.clock.read(self.now);
@@ -149,95 +102,16 @@ impl World {
         news
     }
 
-    /// Sends the origin's control messages to a replica.
-    fn send_control(&mut self, at: usize, connection: u32, new: &mut Consequences) {
-        let World { origin, random, .. } = self;
-        let Some(machine) = &mut origin.machine else { return };
-        let now = origin.clock.read(self.now);
-        let host = &mut self.replicas[at];
-        while let Some(frame) = machine.poll_control(now, ReplicaId(at as u32)) {
-            let arrival = host.link.arrival(self.now, Way::Control, random);
-            let took = Duration::from_nanos(arrival - self.now);
-            if took > host.config.staleness.connected {
-                self.situations.add(Situation::Delayed);
-            }
-            let slot = self.to_replica.insert(frame);
-            new.events.push((arrival, Event::ToReplica { replica: at, connection, slot }));
-        }
-    }
-
-    /// Sends demanded bodies to a replica. They travel in lanes that take turns, a piece at a time.
-    fn send_demanded(&mut self, at: usize, connection: u32, new: &mut Consequences) {
-        let World { origin, random, .. } = self;
-        let Some(machine) = &mut origin.machine else { return };
-        let (id, host) = (ReplicaId(at as u32), &mut self.replicas[at]);
-        let link = &mut host.link;
-        let lanes = origin.config.lanes;
-        loop {
-            let mut ended = link.demanded.unwanted(|frame| machine.is_wanted(id, frame));
-            let is_wanted = ended.is_none();
-            let mut leaves = self.now;
-            if is_wanted {
-                while let Some(frame) = machine.poll_demand_in_turn(id) {
-                    let digest = frame.message.version.map(|version| version.content.digest);
-                    let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
-                    new.missing.extend(digest.filter(|_| payload.is_none()));
-                    link.demanded.add(lanes, frame, payload);
-                }
-                if link.demanded.busy_until > self.now {
-                    break;
-                }
-                let Some((bytes, whole, passes)) = link.demanded.send(lanes) else { break };
-                leaves += link.demand_slowdown * link.service(bytes, &mut self.more_random);
-                link.demanded.busy_until = leaves;
-                new.events.push((leaves, Event::Free));
-                self.situations.count(Situation::Overtook, u64::from(passes));
-                ended = whole;
-            }
-            let Some(Sending { frame, payload, .. }) = ended else { continue };
-            let payload = payload.filter(|_| is_wanted);
-            let is_body = frame.message.version.is_some() && !frame.message.lost;
-            machine.handle_demand_sent(id, &frame, payload.is_some() || is_wanted && !is_body);
-            let payload =
-                damaged(payload, &mut self.more_random, &mut self.situations, &mut host.excused);
-            let arrival = link.arrival(leaves, Way::Demand, random);
-            let slot = self.bodies.insert((frame, payload));
-            new.events.push((arrival, Event::Body { replica: at, connection, slot }));
-        }
-    }
-
-    /// Sends the next body to a replica in the background, if its connection accepts more.
-    fn send_in_background(&mut self, at: usize, connection: u32, new: &mut Consequences) {
-        let World { origin, random, .. } = self;
-        let Some(machine) = &mut origin.machine else { return };
-        let host = &mut self.replicas[at];
-        let link = &mut host.link;
-        if link.busy_until > self.now {
-            return;
-        }
-        let Some(frame) = machine.poll_speculative(ReplicaId(at as u32)) else { return };
-        let digest = frame.message.version.map(|version| version.content.digest);
-        let payload = digest.and_then(|digest| origin.disk.body(&digest).cloned());
-        new.missing.extend(digest.filter(|_| payload.is_none()));
-        let size = payload.as_ref().map_or(0, |payload| payload.size.0);
-        link.busy_until = self.now + link.service(size, random);
-        let arrival = link.arrival(link.busy_until, Way::Speculative, random);
-        new.events.push((link.busy_until, Event::Free));
-        let payload =
-            damaged(payload, &mut self.more_random, &mut self.situations, &mut host.excused);
-        let slot = self.bodies.insert((frame, payload));
-        new.events.push((arrival, Event::Body { replica: at, connection, slot }));
-    }
-
     /// The origin's timer, if it is due earlier than the one that is set.
     fn timer_of_origin(&mut self) -> Option<(TrueTime, Event)> {
         let origin = &mut self.origin;
         let machine = origin.machine.as_ref()?;
         let ignores_messages =
             |host: &ReplicaHost| host.link.at_origin.is_some_and(|at| host.link.is_unread(at));
-        let timeout = if self.replicas.iter().any(ignores_messages) {
+        let direct = || self.replicas.iter().filter(|host| host.parent.is_none());
+        let timeout = if direct().any(ignores_messages) {
             // A replica that reads nothing gets no messages at that time either.
-            let hosts = (0..).zip(&self.replicas).filter(|(_, host)| !ignores_messages(host));
+            let hosts = (0..).zip(direct()).filter(|(_, host)| !ignores_messages(host));
             hosts.filter_map(|(at, _)| machine.heartbeat_at(ReplicaId(at))).min()
         } else {
             machine.poll_timeout()
@@ -254,6 +128,7 @@ impl World {
 
     /// Carries out a replica's requests until there are no more.
     pub(super) fn pump_replica(&mut self, replica: usize) {
+        self.settle_relay(replica);
         let Some((closed, forgotten)) = self.take_answers_of_replica(replica) else { return };
         let World { replicas, random, .. } = self;
         let host = &mut replicas[replica];

@@ -187,6 +187,21 @@ situations! {
     BackupBehind,
     /// An origin restored from an old backup was refused: it has written past the cursor.
     BackupDiverged,
+    /// A relay lost its parent, or had to compare trees, and closed the connections of its children.
+    RelayCut,
+    /// A child waited for a body that its relay had to fetch.
+    RelayFetched,
+    /// A child compared its tree with that of its relay.
+    RelayCompared,
+    /// A relay served another relay.
+    RelayOfRelay,
+}
+
+impl Situation {
+    /// Whether only runs with relays meet it.
+    pub fn is_of_relays(self) -> bool {
+        self >= Situation::RelayCut
+    }
 }
 
 /// A set of situations.

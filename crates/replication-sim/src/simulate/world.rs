@@ -17,7 +17,7 @@ use super::disk::Done;
 use super::durable::Body;
 use super::hosts::{Common, OriginHost, ReplicaHost};
 use super::pool::Pool;
-use super::{Options, Outcome, Situation, Situations};
+use super::{Options, Outcome, Situation, Situations, relays};
 
 /// Something that happens at a time.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +28,10 @@ pub(super) enum Event {
     ToReplica { replica: usize, connection: u32, slot: u32 },
     /// A body for a replica.
     Body { replica: usize, connection: u32, slot: u32 },
-    /// A background connection accepts more.
+    /// A background connection of the origin accepts more.
     Free,
+    /// One of a relay does, or the relay goes on with a large commit.
+    FreeRelay { relay: usize, epoch: u32 },
     /// A disk operation of the origin ends.
     OriginDisk { epoch: u32, slot: u32 },
     /// Of a replica.
@@ -105,6 +107,7 @@ impl World {
     pub(super) fn new(options: Options) -> Self {
         let mut random = Random::new(options.seed);
         let count = 2 + random.below(2) as usize;
+        let (count, parents) = relays::topology(&options, count);
         // Drawn separately, so that the rest of a run is the same with each of them.
         let mut bounds = Random::new(options.seed ^ 0x626f_756e);
         let origin = OriginHost::draw(&options, &mut random, &mut bounds);
@@ -118,7 +121,8 @@ impl World {
             let common = Common { order, bounded, lanes: origin.config.lanes };
             ReplicaHost::draw(at, &options, common, &mut random, &mut bounds)
         });
-        let replicas: Vec<_> = replicas.collect();
+        let mut replicas: Vec<_> = replicas.collect();
+        relays::arrange(&mut replicas, &parents);
         let clients = Clients::new(&mut random, replicas.len());
         World {
             options,
@@ -203,6 +207,7 @@ impl World {
                 self.deliver_body(replica, connection, slot);
             }
             Event::Free => self.pump_origin(),
+            Event::FreeRelay { relay, epoch } => self.free_relay(relay, epoch),
             Event::OriginDisk { epoch, slot } => self.origin_disk(epoch, slot),
             Event::ReplicaDisk { replica, epoch, slot } => {
                 let host = &mut self.replicas[replica];
@@ -256,6 +261,9 @@ impl World {
     fn deliver_to_origin(&mut self, replica: usize, connection: u32, slot: u32) {
         let Some(frame) = self.to_origin.take(slot) else { return };
         if self.replicas[replica].link.arrives(connection, true, &mut self.random) {
+            if let Some(relay) = self.replicas[replica].parent {
+                return self.deliver_to_relay(relay, replica, frame);
+            }
             self.with_origin(|machine, now| {
                 machine.handle_frame(now, ReplicaId(replica as u32), frame);
             });
@@ -355,10 +363,12 @@ impl World {
         let only = self.clients.subscription(self.options.seed, replica, host.epoch);
         self.situations.count(Situation::Subscribed, only.patterns().len() as u64);
         machine.subscribe(only);
+        let relay =
+            host.is_relay.then(|| relays::start(&self.options, &self.origin, now, &mut machine));
         if let Some(before) = host.before.take() {
             machine.keep_lease(&before);
         }
-        host.machine = Some(machine);
+        (host.machine, host.relay) = (Some(machine), relay);
         host.link.of_this_life = 0;
         self.connect_soon(replica, 5 * MS);
         self.pump_replica(replica);
@@ -373,7 +383,10 @@ impl World {
     }
 
     fn connect(&mut self, replica: usize) {
-        let up = self.origin.machine.is_some();
+        let up = match self.replicas[replica].parent {
+            None => self.origin.machine.is_some(),
+            Some(relay) => self.replicas[relay].machine.is_some(),
+        };
         let now = self.now;
         let host = &mut self.replicas[replica];
         host.connecting = false;
@@ -407,6 +420,9 @@ impl World {
         let host = &mut self.replicas[replica];
         host.link.at_origin = None;
         let gone = core::mem::take(&mut host.link.at_origin_before);
+        if let Some(relay) = host.parent {
+            return self.relay_loses(relay, replica, gone);
+        }
         self.with_origin(|machine, _| {
             for (life, connection) in gone {
                 let session = Session { replica: life, connection, ..Session::default() };
@@ -436,6 +452,7 @@ impl World {
         if let Some(machine) = &mut host.machine {
             call(machine, now);
             self.pump_replica(replica);
+            self.pump_relay(replica);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Origin, replicas and clients among networks and disks that fail, by many seeds.
 //!
-//! `LULL_REPLICATE_SEEDS` is the number of runs (1,000), `LULL_REPLICATE_SEED` a single one, and
+//! `LULL_REPLICATE_SEEDS` is the number of runs (1,000; 250 with relays), `LULL_REPLICATE_SEED` a single one, and
 //! `LULL_REPLICATE_STEPS` the length of each. `LULL_REPLICATE_DATABASE_SEEDS` is how many of them use the
 //! real store (250; 1,000 in `make test-full`): 40 ms each, so all processors share them.
 
@@ -11,11 +11,13 @@ use std::thread;
 
 use lull_replication::Fault;
 use lull_replication::checker::Violation;
-use lull_replication_sim::simulate::{Options, Outcome, Situation, Storage, run};
+use lull_replication_sim::simulate::{Options, Outcome, Situation, Storage, Topology, run};
 
 /// `make test-full` runs more.
 const SEEDS: u64 = 300;
 const DATABASE_SEEDS: u64 = 100;
+/// Runs with relays take three times as long.
+const SEEDS_OF_TREES: u64 = 100;
 const STEPS: u64 = 2_000;
 /// Seeds in which a bug has to be found.
 const SEEDS_OF_BUGS: u64 = 5_000;
@@ -29,22 +31,31 @@ fn steps() -> u64 {
 }
 
 fn seeds() -> std::ops::Range<u64> {
+    seeds_or(SEEDS)
+}
+
+fn seeds_or(usual: u64) -> std::ops::Range<u64> {
     match variable("LULL_REPLICATE_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..variable("LULL_REPLICATE_SEEDS").unwrap_or(SEEDS),
+        None => 0..variable("LULL_REPLICATE_SEEDS").unwrap_or(usual),
     }
 }
 
 fn outcome(seed: u64, fault: Option<Fault>) -> Outcome {
-    run(Options { seed, steps: steps(), fault, ..Options::default() })
+    let topology = match fault {
+        Some(Fault::RelayAnswersPings) => Topology::Tree,
+        _ => Topology::Star,
+    };
+    run(Options { seed, steps: steps(), fault, topology, ..Options::default() })
 }
 
 /// A run without a bug, which has to keep its promises.
 fn fine(options: Options) -> Outcome {
     let outcome = run(Options { steps: steps(), ..options });
     let Outcome { violations, stuck, .. } = &outcome;
-    let Options { seed, storage, step_slice, .. } = options;
-    let what = format!("LULL_REPLICATE_SEED={seed}, {storage:?}, slices of {step_slice}");
+    let Options { seed, storage, step_slice, topology, .. } = options;
+    let what =
+        format!("LULL_REPLICATE_SEED={seed}, {storage:?}, slices of {step_slice}, {topology:?}");
     assert!(outcome.has_no_violation(), "{what}: {violations:?} {stuck:?}");
     outcome
 }
@@ -69,14 +80,16 @@ impl SituationCounts {
 
     /// A run proves nothing about a situation that it never meets. Each must occur in 1 % of 1,000 runs or
     /// more, and at least once in fewer.
-    fn expect_all(&self, runs: u64) {
+    fn expect_all(&self, runs: u64, topology: Topology) {
+        let is_checked =
+            |situation: &&Situation| situation.is_of_relays() == (topology == Topology::Tree);
         let count = |situation: &Situation| self.0.get(situation).copied().unwrap_or(0);
-        for situation in Situation::ALL {
+        for situation in Situation::ALL.iter().filter(is_checked) {
             println!("{:>8} {situation:?}", count(situation));
         }
         let least = if runs < 1_000 { 1 } else { runs / 100 };
         let rare = |situation: &&Situation| count(situation) < least;
-        let rare: Vec<_> = Situation::ALL.iter().filter(rare).collect();
+        let rare: Vec<_> = Situation::ALL.iter().filter(is_checked).filter(rare).collect();
         assert!(runs < 100 || rare.is_empty(), "in fewer than {least} of {runs} seeds: {rare:?}");
     }
 }
@@ -95,7 +108,7 @@ fn guarantees_hold_under_any_fault() {
     }
     let count = seeds.end - seeds.start;
     println!("{count} seeds, {steps} steps, {reads} reads, {writes} writes");
-    seen.expect_all(count);
+    seen.expect_all(count, Topology::Star);
 }
 
 /// A step is made and taken over in slices of 256 changes, which no run has. Here a slice has one or two.
@@ -107,7 +120,24 @@ fn guarantees_hold_with_sliced_steps() {
         let step_slice = 1 + seed as usize % 2;
         seen.add(&fine(Options { seed, step_slice, ..Options::default() }));
     }
-    seen.expect_all(seeds.end - seeds.start);
+    seen.expect_all(seeds.end - seeds.start, Topology::Star);
+}
+
+/// Three levels, and in some runs four: the origin, relays, and replicas below them. Every third run has slices of one
+/// change.
+#[test]
+fn guarantees_hold_below_relays() {
+    let (mut reads, mut seen) = (0, SituationCounts::default());
+    let seeds = seeds_or(SEEDS_OF_TREES);
+    for seed in seeds.clone() {
+        let usual = Options { seed, topology: Topology::Tree, ..Options::default() };
+        let step_slice = if seed % 3 == 0 { 1 } else { usual.step_slice };
+        let outcome = fine(Options { step_slice, ..usual });
+        reads += outcome.reads;
+        seen.add(&outcome);
+    }
+    println!("{seeds:?} with relays: {reads} reads");
+    seen.expect_all(seeds.end - seeds.start, Topology::Tree);
 }
 
 #[test]
@@ -132,7 +162,7 @@ fn guarantees_hold_with_databases_after_power_failures() {
         joined.fold(SituationCounts::default(), SituationCounts::join)
     });
     println!("{seeds:?} with databases");
-    seen.expect_all(seeds.end - seeds.start);
+    seen.expect_all(seeds.end - seeds.start, Topology::Star);
 }
 
 #[test]
@@ -153,7 +183,7 @@ fn each_seeded_bug_is_found() {
             Fault::InvalidationLostOnReconnect => {
                 matches!(violation, Violation::Torn { .. } | Violation::Stale { .. })
             }
-            Fault::ArrivalTimeLease | Fault::SkewWithTheWrongSign => {
+            Fault::ArrivalTimeLease | Fault::SkewWithTheWrongSign | Fault::RelayAnswersPings => {
                 matches!(violation, Violation::Stale { .. })
             }
             Fault::AcknowledgementBeforeDurable => matches!(violation, Violation::Lost { .. }),

@@ -26,7 +26,9 @@ impl<P: Clone> Origin<P> {
     /// No read of the replica waits for an object any more; this call is always permitted.
     pub(super) fn withdraw(&mut self, replica: ReplicaId, path: &Path) -> bool {
         if let Some(link) = self.peers.get_mut(&replica).and_then(|peer| peer.link.as_mut()) {
+            let held = link.demands.held.get(path).map_or(0, Vec::len);
             self.counters.withdrawn += link.demands.withdraw(path) as u64;
+            self.forget_held(path, held);
         }
         true
     }
@@ -51,6 +53,10 @@ impl<P: Clone> Origin<P> {
             let link = self.peers.get_mut(&replica)?.link.as_mut()?;
             let lane = link.demands.free()?;
             let Asked { path, number } = link.demands.lanes[lane.index()].pop_front()?;
+            if self.is_elsewhere(&path) {
+                self.hold_demand(replica, Asked { path, number });
+                continue;
+            }
             let message = self.present(replica, path)?;
             // It may have been rewritten since the request.
             let present = self.config.lanes.of_body(&message);
@@ -75,8 +81,7 @@ impl<P: Clone> Origin<P> {
             (self.upto(), self.state.image.objects.get(&path).copied())
         };
         // Its reader gets the error at once, and other objects do not wait behind that read.
-        let lost =
-            version.is_some_and(|version| self.bodies.references.is_lost(&version.content.digest));
+        let lost = version.is_some_and(|version| self.is_lost_for(&path, &version));
         Some(BodyHeader { path, version, at, demand: true, lost })
     }
 

@@ -1,7 +1,7 @@
 //! Bodies that reads of a replica wait for: the ones to be handed out, those in flight, and those without a
 //! waiting read.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use lull_cc::Bytes;
 
@@ -34,6 +34,8 @@ pub(super) struct Sending {
 pub(crate) struct Demands {
     pub(super) lanes: [VecDeque<Asked>; Lane::COUNT],
     pub(super) sending: [Option<Sending>; Lane::COUNT],
+    /// At a relay: those whose bodies it has to fetch.
+    pub(super) held: BTreeMap<Path, Vec<Asked>>,
     /// Withdrawn before they were handed out: to be confirmed.
     pub(super) withdrawn: VecDeque<Path>,
     pub(super) count: u64,
@@ -43,7 +45,8 @@ impl Demands {
     /// How many are to be answered.
     pub(crate) fn len(&self) -> usize {
         let asked: usize = self.lanes.iter().map(VecDeque::len).sum();
-        asked + self.sending.iter().flatten().count() + self.withdrawn.len()
+        let held: usize = self.held.values().map(Vec::len).sum();
+        asked + held + self.sending.iter().flatten().count() + self.withdrawn.len()
     }
 
     pub(crate) fn ask(&mut self, path: Path, lane: Lane) {
@@ -86,6 +89,8 @@ impl Demands {
                 stays
             });
         }
+        let held = self.held.remove(path).unwrap_or_default();
+        self.withdrawn.extend(held.into_iter().map(|asked| asked.path));
         for sending in self.sending.iter_mut().flatten().filter(|sending| sending.path == *path) {
             sending.withdrawn = true;
         }

@@ -129,12 +129,21 @@ impl<P: Clone> Origin<P> {
         let Change { path, content } = change;
         let before = self.state.change(sequence, change);
         let version = content.map(|content| Version { sequence, content });
+        if self.upstream.is_some()
+            && let Some(content) = content
+        {
+            self.bodies.references.need(&content.digest, content.size);
+        }
         if let Some(building) = &mut self.building {
             building.change(path, version);
         }
         match version {
             Some(version) => self.queue_body(path, version, period),
             None => self.unqueue_body(path),
+        }
+        if self.upstream.is_some() {
+            self.follow_change(path);
+            return before;
         }
         let is_lost = |version: &Version| self.bodies.references.is_lost(&version.content.digest);
         if let Some(version) = version.filter(is_lost) {

@@ -55,6 +55,11 @@ impl Weight {
         weighing.weight()
     }
 
+    /// The cost of a commit of which no overwritten bodies are kept.
+    pub(super) fn of_changes(changes: usize) -> Self {
+        Weight { changes: changes as u64, bytes: 0 }
+    }
+
     fn of_entry(entry: &Entry) -> Self {
         let before =
             entry.before.iter().map(|version| version.map(|Version { content, .. }| content));

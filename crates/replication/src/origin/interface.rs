@@ -211,6 +211,8 @@ pub struct Counters {
     pub in_parts: u64,
     /// Demand reads that were answered.
     pub demands: u64,
+    /// Those whose bodies a relay had to fetch.
+    pub held: u64,
     /// Those that were withdrawn before their answer.
     pub withdrawn: u64,
     /// Bodies that were cancelled because no read waited for them any more.

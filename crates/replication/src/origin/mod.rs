@@ -11,6 +11,7 @@ mod condition;
 mod demand_channel;
 mod demands;
 mod fold;
+mod follow;
 mod history;
 mod holds;
 mod image;
@@ -50,6 +51,8 @@ use crate::types::{Digest, Position, ReplicaId, Sequence};
 
 pub use case::CaseClash;
 pub use condition::{Condition, Named};
+pub(crate) use follow::Beat;
+use follow::Upstream;
 use holds::Bodies;
 pub use holds::HoldId;
 pub use image::{Append, Chain, Entry, Image};
@@ -107,6 +110,8 @@ pub struct Origin<P> {
     events: VecDeque<Event>,
     counters: Counters,
     faults: Faults,
+    /// The origin that a relay follows; none at the origin itself.
+    upstream: Option<Upstream>,
 }
 
 impl<P: Clone> Origin<P> {
@@ -134,6 +139,7 @@ impl<P: Clone> Origin<P> {
             events: VecDeque::new(),
             counters: Counters::default(),
             faults: Faults::default(),
+            upstream: None,
             state: State::new(image, &config),
         };
         let versions: Vec<_> = origin
@@ -201,7 +207,8 @@ impl<P: Clone> Origin<P> {
     /// has a heartbeat for it.
     pub fn heartbeat_at(&self, replica: ReplicaId) -> Option<LocalTime> {
         let link = self.peers.get(&replica)?.link.as_ref()?;
-        matches!(link.phase, Phase::Streaming).then_some(link.heartbeat_at)
+        let beats = matches!(link.phase, Phase::Streaming) && self.upstream.is_none();
+        beats.then_some(link.heartbeat_at)
     }
 
     /// Bodies that wait for a replica.
@@ -239,11 +246,8 @@ impl<P: Clone> Origin<P> {
         let fine = match frame.message {
             ToOrigin::Hello { .. } => false,
             ToOrigin::Ping { sent } => {
-                // Answered at once: a replica with a small Δ pings more often than others.
-                (link.echo, link.heartbeat_at) = (Some(sent), link.heartbeat_at.min(now.local));
-                // The replica has already reported its missing bodies.
-                accounts = matches!(link.phase, Phase::Streaming) && !link.accounted;
-                link.accounted |= accounts;
+                accounts = link.handle_ping(now.local, sent, self.upstream.is_some());
+                self.answer_by_itself(now, replica);
                 true
             }
             ToOrigin::Ack(committed) => self.acknowledged(replica, committed),
@@ -253,7 +257,10 @@ impl<P: Clone> Origin<P> {
                 self.read(now, counts);
                 true
             }
-            ToOrigin::Demand(path) => self.demand(replica, path),
+            ToOrigin::Demand(path) => {
+                self.forget_lost(now, &path);
+                self.demand(replica, path)
+            }
             ToOrigin::Withdraw(path) => self.withdraw(replica, &path),
             ToOrigin::Lacking(paths) => {
                 self.lacking(replica, &paths);
@@ -264,18 +271,10 @@ impl<P: Clone> Origin<P> {
                 true
             }
             ToOrigin::Ask { of, part } => link.ask(of, part),
-            ToOrigin::Resynced(sequence) => match &link.phase {
-                Phase::Resyncing { snapshot, .. } if snapshot.position.sequence == sequence => {
-                    link.phase = Phase::Streaming;
-                    link.cursor = sequence;
-                    link.part = 0;
-                    (link.accounted, link.is_new) = (false, false);
-                    true
-                }
-                // An older snapshot, whose replacement is made or on its way there.
-                Phase::Resyncing { .. } | Phase::Preparing => true,
-                Phase::Streaming => false,
-            },
+            // Only relays look at it.
+            ToOrigin::Relays(_) => true,
+            ToOrigin::Vouch(vouch) => self.vouch(replica, &vouch),
+            ToOrigin::Resynced(sequence) => link.handle_resynced(sequence),
         };
         if !fine {
             self.disconnect(replica);
@@ -303,11 +302,16 @@ impl<P: Clone> Origin<P> {
         peer.accounted = link.accounted;
         // Bodies in flight may not have arrived. A body is the current one when it leaves, so the object
         // waits again with its newest version.
+        let held: Vec<_> =
+            link.demands.held.iter().map(|(path, all)| (path.clone(), all.len())).collect();
         let fetched = link.fetched.paths().chain(link.demands.sending());
         for path in link.pushed.paths().chain(fetched) {
             if let Some(ranked) = self.ranking.get(path) {
                 peer.queue(path, ranked.position);
             }
+        }
+        for (path, count) in held {
+            self.forget_held(&path, count);
         }
     }
 
@@ -381,6 +385,8 @@ impl<P: Clone> Origin<P> {
             return Err(Refusal::Ahead(self.last().sequence));
         }
         match self.state.image.chain.at(position.sequence) {
+            // The origin has vouched for the replica.
+            None if self.upstream.is_some() => Ok(None),
             None => Err(Refusal::Forgotten(self.state.image.chain.first())),
             Some(chain) if chain != position.chain => Err(Refusal::Diverged),
             Some(_) if position.sequence < self.state.image.log_after() => Ok(None),
@@ -416,12 +422,15 @@ impl<P: Clone> Origin<P> {
             return Some(Frame { session, message: ToReplica::Refused(why) });
         }
         let link = peer.link.as_mut()?;
-        let eager = self.config.strategy.is_eager();
+        let eager = self.upstream.as_ref().map_or(self.config.strategy.is_eager(), |up| up.eager);
         if let Some(start) = link.greeting.take() {
             return Some(link.frame(ToReplica::Welcome { start, eager }));
         }
         if let Some(path) = link.demands.next_withdrawn() {
             return Some(link.frame(ToReplica::Withdrawn(path)));
+        }
+        if let Some((question, refusal)) = link.vouched.pop_front() {
+            return Some(link.frame(ToReplica::Vouched { question, refusal }));
         }
         if matches!(link.phase, Phase::Preparing) {
             return None;
@@ -432,6 +441,9 @@ impl<P: Clone> Origin<P> {
             }
             let message = link.answer(&self.config)?;
             return Some(link.frame(message));
+        }
+        if self.upstream.is_some() {
+            return self.poll_followed(now, replica);
         }
         if link.cursor < self.state.image.last().sequence {
             if self.holds_back(replica) {
@@ -457,7 +469,8 @@ impl<P: Clone> Origin<P> {
         self.resync(now, replica);
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;
         let start = link.greeting.take()?;
-        Some(link.frame(ToReplica::Welcome { start, eager: self.config.strategy.is_eager() }))
+        let eager = self.upstream.as_ref().map_or(self.config.strategy.is_eager(), |up| up.eager);
+        Some(link.frame(ToReplica::Welcome { start, eager }))
     }
 
     /// The next invalidation of a replica, or the next part of it.
@@ -502,7 +515,8 @@ impl<P: Clone> Origin<P> {
 
     /// When to call `poll_control` of the replicas again, at the latest.
     pub fn poll_timeout(&self) -> Option<LocalTime> {
-        let streaming = |link: &&Link| matches!(link.phase, Phase::Streaming);
+        let beats = self.upstream.is_none();
+        let streaming = |link: &&Link| beats && matches!(link.phase, Phase::Streaming);
         let links = self.peers.values().filter_map(|peer| peer.link.as_ref());
         links.filter(streaming).map(|link| link.heartbeat_at).min()
     }

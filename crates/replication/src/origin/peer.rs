@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::arrivals::UnderWay;
 use super::demands::Demands;
+use super::follow::{Beat, Pings};
 use super::interface::Config;
 use super::queue::{Order, QueuePosition, Waiting};
 use crate::merkle::MerkleTree;
@@ -61,6 +62,11 @@ pub(crate) struct Link {
     pub(crate) part: usize,
     pub(crate) echo: Option<LocalTime>,
     pub(crate) heartbeat_at: LocalTime,
+    /// At a relay: the last heartbeat of its origin that was not passed on, and the pings for which there was none.
+    pub(crate) beat: Option<Beat>,
+    pub(crate) pings: Pings,
+    /// Answers about replicas of this relay.
+    pub(crate) vouched: VecDeque<(u64, Option<Refusal>)>,
     pub(crate) demands: Demands,
     /// The last commit whose pushed bodies were all handed out, and the number of changes checked in the next
     /// one. Only for strategies that push in order.
@@ -88,6 +94,9 @@ impl Link {
             body: 0,
             echo: None,
             heartbeat_at: now,
+            beat: None,
+            pings: Pings::default(),
+            vouched: VecDeque::new(),
             demands: Demands::default(),
             pushed: UnderWay::default(),
             fetched: UnderWay::default(),
@@ -114,6 +123,37 @@ impl Link {
 
     pub(crate) fn frame(&self, message: ToReplica) -> Frame<ToReplica> {
         Frame { session: self.session, message }
+    }
+
+    /// A ping has arrived, to which a relay has no answer of its own. Returns whether the replica has reported its
+    /// missing bodies, for the first time.
+    pub(crate) fn handle_ping(&mut self, now: LocalTime, sent: LocalTime, is_relay: bool) -> bool {
+        if is_relay {
+            self.pings.add(now, sent);
+        } else {
+            // Answered at once: a replica with a small Δ pings more often than others.
+            (self.echo, self.heartbeat_at) = (Some(sent), self.heartbeat_at.min(now));
+        }
+        // They come before the first ping.
+        let accounts = matches!(self.phase, Phase::Streaming) && !self.accounted;
+        self.accounted |= accounts;
+        accounts
+    }
+
+    /// The replica has taken over a state; returns whether it may have.
+    pub(crate) fn handle_resynced(&mut self, sequence: Sequence) -> bool {
+        match &self.phase {
+            Phase::Resyncing { snapshot, .. } if snapshot.position.sequence == sequence => {
+                self.phase = Phase::Streaming;
+                self.cursor = sequence;
+                self.part = 0;
+                (self.accounted, self.is_new) = (false, false);
+                true
+            }
+            // An older snapshot, whose replacement is made or on its way there.
+            Phase::Resyncing { .. } | Phase::Preparing => true,
+            Phase::Streaming => false,
+        }
     }
 
     /// Queues a question about the tree of a state; returns whether it is valid now. A replica asks for each
@@ -177,6 +217,8 @@ pub(crate) struct Peer {
     pub(crate) filling: Option<Option<Path>>,
     /// Bodies that wait. They are kept while it is away, and lost when the origin crashes (SSR §6.2.3.1).
     pub(crate) waiting: Waiting,
+    /// At a relay: bodies that it does not have, and whose turn has passed. They wait when they come.
+    pub(crate) absent: Waiting,
     /// In its last connection, it had reported the bodies that it lacks.
     pub(crate) accounted: bool,
     /// Up to where it has reported to answer reads.

@@ -75,10 +75,11 @@ impl<P: Clone> Origin<P> {
             let version = *self.state.image.objects.get(path)?;
             let demand = demand(self.ranking.get(path), version);
             // A lost one waits again when it is stored again.
-            if !peer.only.has(path)
-                || !self.bodies.references.is_stored(&version.content.digest)
-                || !self.config.strategy.pushes(demand, replicas)
-            {
+            let is_here = self.bodies.references.is_stored(&version.content.digest);
+            if self.upstream.is_some() && !is_here {
+                peer.absent.insert(position);
+            }
+            if !peer.only.has(path) || !is_here || !self.config.strategy.pushes(demand, replicas) {
                 continue;
             }
             // A body in flight to a read is queued again when no read waits for it there any more.
@@ -190,6 +191,7 @@ impl<P: Clone> Origin<P> {
         if let Some((position, gap)) = self.ranking.remove(path) {
             for peer in self.peers.values_mut() {
                 peer.waiting.remove(position);
+                peer.absent.remove(position);
             }
             self.close(gap);
         }
@@ -201,6 +203,7 @@ impl<P: Clone> Origin<P> {
         if let Some(Moved { from, to, gap }) = moved {
             for peer in self.peers.values_mut() {
                 peer.waiting.moved(from, to);
+                peer.absent.moved(from, to);
             }
             self.close(gap);
         }
@@ -212,6 +215,7 @@ impl<P: Clone> Origin<P> {
         let Some(gap) = gap else { return };
         for peer in self.peers.values_mut() {
             peer.waiting.close(gap);
+            peer.absent.close(gap);
         }
     }
 }

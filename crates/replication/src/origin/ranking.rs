@@ -46,6 +46,11 @@ impl Ranking {
         Ranking { policy, order: Order::default(), objects: BTreeMap::new() }
     }
 
+    /// Forgets all objects.
+    pub(super) fn clear(&mut self) {
+        (self.order, self.objects) = Default::default();
+    }
+
     pub(super) fn get(&self, path: &Path) -> Option<&Ranked> {
         self.objects.get(path)
     }

@@ -71,7 +71,11 @@ impl<P: Clone> Origin<P> {
             if added == slice || is_folding {
                 return;
             }
-            building.taken = Some((self.state.image.last(), self.clock.read(now)));
+            let stamp = match &self.upstream {
+                Some(upstream) => upstream.stamp,
+                None => self.clock.read(now),
+            };
+            building.taken = Some((self.state.image.last(), stamp));
         }
         if !building.builder.hash_some(slice) {
             return;

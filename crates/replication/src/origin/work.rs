@@ -12,6 +12,7 @@ impl<P: Clone> Origin<P> {
             || self.building.is_some()
             || !self.releases.is_empty()
             || self.is_filling()
+            || self.has_to_follow()
     }
 
     /// Whether replicas wait for a tree that is being made, or for their queue.
@@ -31,5 +32,6 @@ impl<P: Clone> Origin<P> {
         self.build_some(now);
         self.release_some();
         self.fill_some();
+        self.follow_some(now);
     }
 }

@@ -1,6 +1,6 @@
 //! The messages between a replica and its origin on the control channel.
 
-use super::{CommitSummary, Event, Link, Partial, Replica};
+use super::{CommitSummary, Event, Link, Partial, Relayed, Replica};
 use crate::faults::Fault;
 use crate::message::{Frame, MAX_PATHS, PROTOCOL, Session, Start, ToOrigin, ToReplica, Tree};
 use crate::time::{LocalTime, Reading, WallTime};
@@ -35,6 +35,7 @@ impl<P: Clone> Replica<P> {
                 committed: self.position(),
                 only: self.bodies.scope.only().clone(),
             });
+            self.report_relays();
         }
     }
 
@@ -118,6 +119,7 @@ impl<P: Clone> Replica<P> {
         if self.is_connected() && self.connection.ping_at <= now.local {
             self.connection.ping_at = now.local.plus(self.config.ping);
             self.connection.outbox.push_back(ToOrigin::Ping { sent: now.local });
+            self.output.note_ping(now.local);
             let reads = core::mem::take(&mut self.reads.counts);
             let mut reads = reads.into_iter().peekable();
             while reads.peek().is_some() {
@@ -175,6 +177,9 @@ impl<P: Clone> Replica<P> {
                         self.heartbeat(now, (stamp, committed), echo)
                     }
                     ToReplica::Tree { of, part } => self.tree(of, part),
+                    ToReplica::Vouched { question, refusal } => {
+                        self.output.pass_on(|| Relayed::Vouched { question, refusal })
+                    }
                     ToReplica::Renew => {
                         self.output.events.push_back(Event::Renew);
                         true
@@ -241,6 +246,7 @@ impl<P: Clone> Replica<P> {
     /// The rest of a partly received commit will not arrive on this connection.
     fn forget_parts(&mut self) {
         if self.apply.partial.take().is_some() {
+            self.output.forget_parts();
             self.follow_shelf();
             let references = &self.bodies.references;
             self.apply.buffer.forget_parts(|digest| references.is_stored(digest));
@@ -307,6 +313,7 @@ impl<P: Clone> Replica<P> {
             Some(_) => return false,
         };
         partial.next.extend(&changes);
+        self.output.pass_on_part((sequence, stamp), &changes, more);
         self.follow_shelf();
         let references = &self.bodies.references;
         self.apply.buffer.extend(sequence, changes, |digest| references.is_stored(digest));
@@ -343,6 +350,8 @@ impl<P: Clone> Replica<P> {
             return false;
         }
         self.lease.heartbeat(now, stamp, echo, self.faults);
+        let echo_here = echo.filter(|sent| *sent <= now.local);
+        self.output.pass_on(|| Relayed::Heartbeat { stamp, committed, echo: echo_here });
         self.bodies.scope.complete_at(committed);
         self.report_unmatched();
         // The ping was sent after it.

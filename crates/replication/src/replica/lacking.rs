@@ -1,6 +1,6 @@
 //! Missing bodies, and the reports of them to the origin.
 
-use super::{Config, Event, Object, Replica};
+use super::{Config, Event, Object, Relayed, Replica};
 use crate::message::{MAX_PATHS, ToOrigin};
 use crate::path::Path;
 use crate::time::LocalTime;
@@ -107,6 +107,7 @@ impl<P: Clone> Replica<P> {
     pub(super) fn lose_at_origin(&mut self, path: Path, sequence: Sequence) {
         // The same as for any answer to a demand read (rule 2.3).
         self.apply.force(sequence);
+        self.output.pass_on(|| Relayed::Lost { path: path.clone(), sequence });
         if self.missing.lost.insert(path.clone(), sequence) != Some(sequence) {
             self.output.events.push_back(Event::Lost(path));
         }

@@ -27,6 +27,7 @@ mod past;
 mod read_lease;
 mod reads;
 mod recency;
+mod relayed;
 mod replaced;
 mod resync;
 mod room;
@@ -67,6 +68,7 @@ pub use read_lease::{Skew, Staleness};
 pub use reads::{Answer, Entry, Order, Outcome, ReadId, Request, What, Why};
 use reads::{Reads, Waiting};
 use recency::Recency;
+pub(crate) use relayed::Relayed;
 use resync::Comparison;
 
 /// The state machine of a replica. `P` is the content of a body or a reference to it; the machine does not

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::buffer::Garbage;
 use super::interface::{Counters, Event};
 use super::read_lease::Skew;
+use super::relayed::Relaying;
 
 /// Events, counts and garbage until the caller asks for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -12,6 +13,8 @@ pub(super) struct Output {
     pub(super) events: VecDeque<Event>,
     pub(super) counters: Counters,
     pub(super) garbage: Vec<Garbage>,
+    /// What a relay passes on; none if this replica is no relay.
+    pub(super) relaying: Option<Relaying>,
     /// The skew is too large, and that was reported.
     skew_reported: bool,
 }

@@ -439,7 +439,7 @@ impl<P: Clone> Replica<P> {
     }
 
     /// Requests a body from the origin, unless that was done already.
-    fn demand(&mut self, now: LocalTime, path: &Path) {
+    pub(super) fn demand(&mut self, now: LocalTime, path: &Path) {
         // Each waiting read is checked here after every event, so the cheap tests come first.
         let disk = self.apply.retry_at.is_some_and(|at| now < at);
         let many =

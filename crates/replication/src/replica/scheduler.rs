@@ -21,7 +21,7 @@ use lull_cc::Bytes;
 
 use super::early::{Early, Key};
 use super::scope::Scope;
-use super::{Buffered, Object, Replica, Step};
+use super::{Buffered, Object, Relayed, Replica, Step};
 use crate::faults::Fault;
 use crate::message::{BodyHeader, Frame, ToOrigin};
 use crate::path::Path;
@@ -271,6 +271,7 @@ impl<P: Clone> Replica<P> {
     pub(super) fn follow_shelf(&mut self) {
         while let Some((digest, is_stored)) = self.bodies.references.poll_turned() {
             self.apply.buffer.turn(&digest, is_stored);
+            self.output.pass_on(|| Relayed::Body { digest, is_stored });
         }
         self.follow_replaced();
     }

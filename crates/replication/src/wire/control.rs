@@ -8,8 +8,8 @@ use super::WireError;
 use super::cursor::{Reader, Writer};
 use super::sealed::Coded;
 use crate::message::{
-    Ask, MAX_CHANGES, MAX_ENTRIES, MAX_PATHS, Refusal, Report, Start, Stock, ToOrigin, ToReplica,
-    Tree,
+    Ask, MAX_CHANGES, MAX_ENTRIES, MAX_PATHS, MAX_RELAYS, Refusal, Report, Start, Stock, ToOrigin,
+    ToReplica, Tree, Vouch,
 };
 use crate::path::Path;
 use crate::subscription::{MAX_PATTERN_BYTES, MAX_PATTERNS, Pattern, Subscription};
@@ -23,6 +23,7 @@ const MAX_TO_REPLICA_BYTES: usize = 5 << 20;
 
 const PATHS: (&str, usize) = ("paths", MAX_PATHS);
 const PATTERNS: (&str, usize) = ("patterns", MAX_PATTERNS);
+const RELAYS: (&str, usize) = ("relays", MAX_RELAYS);
 const CHANGES: (&str, usize) = ("changes", MAX_CHANGES);
 const BRANCHES: (&str, usize) = ("branches", 1 << 8);
 const LEAVES: (&str, usize) = ("leaves", 1 << 16);
@@ -68,6 +69,8 @@ mod kind {
     pub(super) const REPORT: u8 = 0x0c;
     pub(super) const FETCHED: u8 = 0x0d;
     pub(super) const WITHDRAW: u8 = 0x0e;
+    pub(super) const RELAYS: u8 = 0x0f;
+    pub(super) const VOUCH: u8 = 0x10;
     pub(super) const WELCOME_LOG: u8 = 0x41;
     pub(super) const WELCOME_RESYNC: u8 = 0x42;
     pub(super) const REFUSED: u8 = 0x43;
@@ -78,6 +81,7 @@ mod kind {
     pub(super) const ENTRIES: u8 = 0x48;
     pub(super) const RENEW: u8 = 0x49;
     pub(super) const WITHDRAWN: u8 = 0x4a;
+    pub(super) const VOUCHED: u8 = 0x4b;
 }
 
 impl Coded for ToOrigin {
@@ -99,6 +103,8 @@ impl Coded for ToOrigin {
             ToOrigin::Report(_) => kind::REPORT,
             ToOrigin::Fetched(_) => kind::FETCHED,
             ToOrigin::Withdraw(_) => kind::WITHDRAW,
+            ToOrigin::Relays(_) => kind::RELAYS,
+            ToOrigin::Vouch(_) => kind::VOUCH,
         }
     }
 
@@ -138,6 +144,21 @@ impl Coded for ToOrigin {
                 return write_ask(to, part);
             }
             ToOrigin::Report(report) => return write_report(to, report),
+            ToOrigin::Relays(relays) => {
+                return to.list(RELAYS, relays, |to, relay| {
+                    to.replica(*relay);
+                    Ok(())
+                });
+            }
+            ToOrigin::Vouch(Vouch { question, replica, certificate, position }) => {
+                to.u64(*question);
+                to.replica(*replica);
+                to.digest(certificate);
+                return to.option(position.as_ref(), |to, position| {
+                    to.position(position);
+                    Ok(())
+                });
+            }
         }
         Ok(())
     }
@@ -168,6 +189,13 @@ impl Coded for ToOrigin {
             kind::REPORT => ToOrigin::Report(read_report(from)?),
             kind::FETCHED => ToOrigin::Fetched(from.u64("count")?),
             kind::WITHDRAW => ToOrigin::Withdraw(from.path()?),
+            kind::RELAYS => ToOrigin::Relays(from.list(RELAYS, 4, |from| from.replica("relay"))?),
+            kind::VOUCH => ToOrigin::Vouch(Vouch {
+                question: from.u64("question")?,
+                replica: from.replica("replica")?,
+                certificate: from.digest("certificate")?,
+                position: from.option("position", Reader::position)?,
+            }),
             other => return Err(WireError::Kind(other)),
         })
     }
@@ -274,6 +302,7 @@ impl Coded for ToReplica {
             ToReplica::Tree { part: Tree::Entries { .. }, .. } => kind::ENTRIES,
             ToReplica::Renew => kind::RENEW,
             ToReplica::Withdrawn(_) => kind::WITHDRAWN,
+            ToReplica::Vouched { .. } => kind::VOUCHED,
         }
     }
 
@@ -290,6 +319,13 @@ impl Coded for ToReplica {
                 }
             }
             ToReplica::Refused(why) => write_refusal(to, *why),
+            ToReplica::Vouched { question, refusal } => {
+                to.u64(*question);
+                return to.option(refusal.as_ref(), |to, why| {
+                    write_refusal(to, *why);
+                    Ok(())
+                });
+            }
             ToReplica::Invalidation { sequence, stamp, changes, more } => {
                 to.sequence(*sequence);
                 to.wall(*stamp);
@@ -349,6 +385,10 @@ impl Coded for ToReplica {
             }
             kind::RENEW => ToReplica::Renew,
             kind::WITHDRAWN => ToReplica::Withdrawn(from.path()?),
+            kind::VOUCHED => ToReplica::Vouched {
+                question: from.u64("question")?,
+                refusal: from.option("refusal", read_refusal)?,
+            },
             other => return Err(WireError::Kind(other)),
         })
     }
@@ -409,6 +449,7 @@ fn write_refusal(to: &mut Writer<'_>, why: Refusal) {
         Refusal::Revoked => (4, 0),
         Refusal::Replaced => (5, 0),
         Refusal::Unknown => (6, 0),
+        Refusal::Loop => (7, 0),
     };
     to.u8(kind);
     to.u64(value);
@@ -428,6 +469,7 @@ fn read_refusal(from: &mut Reader<'_>) -> Result<Refusal, WireError> {
         4 if value.0 == 0 => Ok(Refusal::Revoked),
         5 if value.0 == 0 => Ok(Refusal::Replaced),
         6 if value.0 == 0 => Ok(Refusal::Unknown),
+        7 if value.0 == 0 => Ok(Refusal::Loop),
         _ => Err(WireError::Value("refusal")),
     }
 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::lane::Lane;
 use crate::message::{
     Ask, BodyHeader, Enrol, Enrolled, FromAuthority, MAX_PATHS, NotEnrolled, Refusal, Report,
-    Start, Stock, ToAuthority, ToOrigin, ToReplica, Tree,
+    Start, Stock, ToAuthority, ToOrigin, ToReplica, Tree, Vouch,
 };
 use crate::path::{MAX_PATH_BYTES, Path};
 use crate::subscription::{Pattern, Subscription};
@@ -103,7 +103,19 @@ fn to_origin() -> impl Strategy<Value = ToOrigin> {
         (sequence(), ask()).prop_map(|(of, part)| ToOrigin::Ask { of, part }),
         sequence().prop_map(ToOrigin::Resynced),
         report().prop_map(ToOrigin::Report),
+        vec(any::<u32>().prop_map(ReplicaId), 0..20).prop_map(ToOrigin::Relays),
+        vouch().prop_map(ToOrigin::Vouch),
     ]
+}
+
+fn vouch() -> impl Strategy<Value = Vouch> {
+    let fields = (any::<u64>(), any::<u32>(), digest(), prop::option::of(position()));
+    fields.prop_map(|(question, replica, certificate, position)| Vouch {
+        question,
+        replica: ReplicaId(replica),
+        certificate,
+        position,
+    })
 }
 
 fn subscription() -> impl Strategy<Value = Subscription> {
@@ -157,6 +169,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         Just(Refusal::Revoked),
         Just(Refusal::Replaced),
         Just(Refusal::Unknown),
+        Just(Refusal::Loop),
     ]
 }
 
@@ -196,6 +209,8 @@ fn to_replica() -> impl Strategy<Value = ToReplica> {
         (sequence(), tree()).prop_map(|(of, part)| ToReplica::Tree { of, part }),
         Just(ToReplica::Renew),
         path().prop_map(ToReplica::Withdrawn),
+        (any::<u64>(), prop::option::of(refusal()))
+            .prop_map(|(question, refusal)| ToReplica::Vouched { question, refusal }),
     ]
 }
 

@@ -477,13 +477,15 @@ impl AffectedChannel {
             // An invalidation may have waited for the body.
             ToOrigin::Taken(_) => AffectedChannel::Both,
             // A ping is answered by a heartbeat.
-            ToOrigin::Ask { .. } | ToOrigin::Ping { .. } => {
+            ToOrigin::Ask { .. } | ToOrigin::Ping { .. } | ToOrigin::Vouch(_) => {
                 AffectedChannel::Channel(Channel::Control)
             }
             ToOrigin::Resynced(_) | ToOrigin::Hello { .. } => AffectedChannel::Both,
-            ToOrigin::Ack(_) | ToOrigin::Fetched(_) | ToOrigin::Reads(_) | ToOrigin::Report(_) => {
-                AffectedChannel::NoChannel
-            }
+            ToOrigin::Ack(_)
+            | ToOrigin::Fetched(_)
+            | ToOrigin::Reads(_)
+            | ToOrigin::Report(_)
+            | ToOrigin::Relays(_) => AffectedChannel::NoChannel,
         }
     }
 }

@@ -25,7 +25,9 @@ impl World {
             if random.below(3) == 0
                 && let Some(entry) = machine.image().entry(at)
             {
-                let replica = random.below(replicas.len() as u64) as usize;
+                // The origin knows nothing of the replicas below relays.
+                let direct = replicas.iter().take_while(|host| host.parent.is_none()).count();
+                let replica = random.below(direct as u64) as usize;
                 let changes = Arc::clone(&entry.commit.changes);
                 waits.push_back(Wait { replica, at, changes, shown: false });
             }

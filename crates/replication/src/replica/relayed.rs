@@ -1,0 +1,190 @@
+//! What a replica has received and a relay passes on to the replicas below it.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::Replica;
+use super::output::Output;
+use crate::message::{Refusal, Session, ToOrigin};
+use crate::path::Path;
+use crate::time::{LocalTime, WallTime};
+use crate::types::{Change, Commit, Digest, Position, ReplicaId, Sequence, Version};
+
+/// Something that a relay passes on, in the order in which it came.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Relayed {
+    /// All of a commit was received.
+    Commit(Commit),
+    /// A heartbeat. Its echo is the time of a ping of this life.
+    Heartbeat { stamp: WallTime, committed: Sequence, echo: Option<LocalTime> },
+    /// A body was stored, or is stored no longer.
+    Body { digest: Digest, is_stored: bool },
+    /// The origin has lost the body of a version.
+    Lost { path: Path, sequence: Sequence },
+    /// The answer to a question about another replica.
+    Vouched { question: u64, refusal: Option<Refusal> },
+}
+
+/// The additional state of a replica that is a relay.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Relaying {
+    queue: VecDeque<Relayed>,
+    /// The changes of a commit so far.
+    changes: Vec<Change>,
+    /// This relay and those below it.
+    relays: Vec<ReplicaId>,
+    /// When the last ping was sent.
+    pinged: Option<LocalTime>,
+}
+
+impl Output {
+    /// Notes something for the replicas below; returns whether this is a relay.
+    pub(super) fn pass_on(&mut self, relayed: impl FnOnce() -> Relayed) -> bool {
+        let Some(relaying) = &mut self.relaying else { return false };
+        relaying.queue.push_back(relayed());
+        true
+    }
+
+    /// A part of a commit has come.
+    pub(super) fn pass_on_part(
+        &mut self,
+        (sequence, stamp): (Sequence, WallTime),
+        changes: &[Change],
+        more: bool,
+    ) {
+        let Some(relaying) = &mut self.relaying else { return };
+        relaying.changes.extend_from_slice(changes);
+        if !more {
+            let changes: Arc<[Change]> = core::mem::take(&mut relaying.changes).into();
+            relaying.queue.push_back(Relayed::Commit(Commit { sequence, stamp, changes }));
+        }
+    }
+
+    /// A ping is sent.
+    pub(super) fn note_ping(&mut self, now: LocalTime) {
+        if let Some(relaying) = &mut self.relaying {
+            relaying.pinged = Some(now);
+        }
+    }
+
+    /// The rest of a commit does not come.
+    pub(super) fn forget_parts(&mut self) {
+        if let Some(relaying) = &mut self.relaying {
+            relaying.changes.clear();
+        }
+    }
+}
+
+impl<P: Clone> Replica<P> {
+    /// How often a ping may be sent for another replica, as a part of the usual pause.
+    const PINGS: u32 = 10;
+
+    /// From now on this is a relay: before its first connection.
+    pub(crate) fn begin_relaying(&mut self) {
+        let relays = vec![self.config.replica];
+        self.output.relaying = Some(Relaying { relays, ..Relaying::default() });
+    }
+
+    /// The next one.
+    pub(crate) fn poll_relayed(&mut self) -> Option<Relayed> {
+        self.output.relaying.as_mut()?.queue.pop_front()
+    }
+
+    /// Notes the bodies that have turned since the last event.
+    pub(crate) fn look_at_bodies(&mut self) {
+        self.follow_shelf();
+    }
+
+    /// Its number at the origin.
+    pub(crate) fn id(&self) -> ReplicaId {
+        self.config.replica
+    }
+
+    /// The present connection, and whether invalidations are to be applied as they come.
+    pub(crate) fn upstream(&self) -> Option<(Session, bool)> {
+        self.session().map(|session| (session, self.connection.eager))
+    }
+
+    /// Whether it compares its state with the origin's.
+    pub(crate) fn is_comparing(&self) -> bool {
+        self.comparison.resync.is_some()
+    }
+
+    /// The position of its state, while none is being taken over.
+    pub(crate) fn whole_position(&self) -> Option<Position> {
+        self.image.position.filter(|_| !self.apply.fold.is_open())
+    }
+
+    /// The objects of its state.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = (&Path, &Version)> {
+        self.image.objects.iter().map(|(path, object)| (path, &object.version))
+    }
+
+    /// The bodies in its store.
+    pub(crate) fn stored(&self) -> impl Iterator<Item = &Digest> {
+        self.bodies.references.stored()
+    }
+
+    /// Relays are below this one now, each at most once.
+    pub(crate) fn set_relays(&mut self, below: impl Iterator<Item = ReplicaId>) {
+        let all: Vec<_> = core::iter::once(self.config.replica).chain(below).collect();
+        let Some(relaying) = &mut self.output.relaying else { return };
+        let before = core::mem::replace(&mut relaying.relays, all);
+        let is_new = before != relaying.relays;
+        if is_new && self.connection.is_open() && !self.connection.owes_hello {
+            self.report_relays();
+        }
+    }
+
+    /// A parent that is among them refuses this relay.
+    pub(super) fn report_relays(&mut self) {
+        if let Some(relaying) = &self.output.relaying {
+            self.connection.outbox.push_back(ToOrigin::Relays(relaying.relays.clone()));
+        }
+    }
+
+    /// Sends a message of a replica below.
+    pub(crate) fn say(&mut self, message: ToOrigin) {
+        if self.is_connected() {
+            self.connection.outbox.push_back(message);
+        }
+    }
+
+    /// A replica below needs a heartbeat: the next ping is sent soon.
+    pub(crate) fn ping_soon(&mut self, now: LocalTime) {
+        if !self.is_connected() {
+            return;
+        }
+        let pinged = self.output.relaying.as_ref().and_then(|relaying| relaying.pinged);
+        // Later than the ping of the replica below, also by a coarse clock.
+        let next = now.plus(Duration::from_nanos(1));
+        let next =
+            pinged.map_or(next, |pinged| next.max(pinged.plus(self.config.ping / Self::PINGS)));
+        self.connection.ping_at = self.connection.ping_at.min(next);
+    }
+
+    /// A replica below waits for a body.
+    pub(crate) fn want(&mut self, now: LocalTime, path: &Path) {
+        self.missing.demands.join(path);
+        self.demand(now, path);
+    }
+
+    /// It still does.
+    pub(crate) fn want_again(&mut self, now: LocalTime, path: &Path) {
+        self.demand(now, path);
+    }
+
+    /// None does any more.
+    pub(crate) fn leave_body(&mut self, now: LocalTime, path: &Path) {
+        self.missing.demands.leave(now, path);
+    }
+
+    /// Objects were read at replicas below.
+    pub(crate) fn count_reads(&mut self, counts: &[(Path, u32)]) {
+        for (path, count) in counts {
+            let sum = self.reads.counts.entry(path.clone()).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+    }
+}
