@@ -53,12 +53,15 @@ fn damaged(
     Some(body)
 }
 
+/// Finds a body on the disk of a machine.
+type Stored<'a> = dyn Fn(&Digest) -> Option<Payload<Body>> + 'a;
+
 /// The machine that serves a replica.
 struct Server<'a> {
     machine: &'a mut Origin<Body>,
     now: Reading,
     lanes: Lanes,
-    stored: Box<dyn Fn(&Digest) -> Option<Payload<Body>> + 'a>,
+    stored: Box<Stored<'a>>,
     /// What happens when one of its connections accepts more.
     free: Event,
 }

@@ -350,8 +350,8 @@ impl<P: Clone> Origin<P> {
         self.answer_vouch(relay, vouch.question, refusal)
     }
 
-    /// A relay that this one serves gets an answer about one of its replicas.
-    pub(crate) fn answer_vouch(
+    /// A relay gets an answer about one of its replicas; returns whether it may ask more.
+    pub fn answer_vouch(
         &mut self,
         relay: ReplicaId,
         question: u64,
@@ -385,11 +385,6 @@ impl<P: Clone> Origin<P> {
         let same =
             |own: Session| (own.replica, own.connection) == (session.replica, session.connection);
         link.is_some_and(|link| same(link.session))
-    }
-
-    /// A replica has a newer connection, which is not admitted so far.
-    pub(crate) fn forget_connection(&mut self, replica: ReplicaId) {
-        self.disconnect(replica);
     }
 
     /// Ends the connections of all replicas.

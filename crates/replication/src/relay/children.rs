@@ -52,7 +52,7 @@ pub(super) struct Children {
     last_question: u64,
     /// The relays that each child has reported.
     relays: BTreeMap<ReplicaId, Vec<ReplicaId>>,
-    /// The last connections of the children, so that a late hello does not replace a newer one.
+    /// The last connections of admitted children, so that a late hello does not replace a newer one.
     newest: BTreeMap<ReplicaId, (Incarnation, u32)>,
 }
 
@@ -63,10 +63,11 @@ impl Children {
     /// A child has sent hello; returns whether it is its newest.
     pub(super) fn greet(&mut self, hello: Frame<ToOrigin>, vouch: Vouch) -> bool {
         let (child, connection) = (vouch.replica, number(hello.session));
-        if self.newest.get(&child).is_some_and(|newest| connection <= *newest) {
+        let before = self.greetings.get(&child).map(Greeting::number);
+        let newest = before.max(self.newest.get(&child).copied());
+        if newest.is_some_and(|newest| connection <= newest) {
             return false;
         }
-        self.newest.insert(child, connection);
         self.relays.remove(&child);
         self.greetings.insert(child, Greeting { hello, vouch, state: State::Waits });
         true
@@ -79,15 +80,16 @@ impl Children {
 
     /// The connection of a child has ended; returns whether it was the newest.
     pub(super) fn leave(&mut self, child: ReplicaId, session: Session) -> bool {
+        let is_greeting = self.is_greeting(child, session);
         let is_newest = self.newest.get(&child) == Some(&number(session));
-        if is_newest {
-            self.greetings.remove(&child);
-            self.relays.remove(&child);
+        let is_last = is_greeting || is_newest && !self.greetings.contains_key(&child);
+        if is_last {
+            self.forget(child);
         }
-        is_newest
+        is_last
     }
 
-    /// Nothing of a child counts any more.
+    /// A child does not wait any more, and has no relays below it.
     pub(super) fn forget(&mut self, child: ReplicaId) {
         self.greetings.remove(&child);
         self.relays.remove(&child);
@@ -151,6 +153,7 @@ impl Children {
         };
         let child = *self.greetings.iter().find(may)?.0;
         let greeting = self.greetings.remove(&child)?;
+        self.newest.insert(child, greeting.number());
         Some((child, greeting.hello))
     }
 
@@ -158,6 +161,12 @@ impl Children {
     pub(super) fn set_relays(&mut self, child: ReplicaId, relays: Vec<ReplicaId>) -> bool {
         self.relays.insert(child, relays);
         self.relays().count() < MAX_RELAYS
+    }
+
+    /// Another machine has joined under the number of a child.
+    pub(super) fn replace(&mut self, child: ReplicaId) {
+        self.forget(child);
+        self.newest.remove(&child);
     }
 
     /// All relays below.

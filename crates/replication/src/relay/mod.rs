@@ -50,6 +50,8 @@ pub struct Relay<P> {
     later: Vec<Commit>,
     /// Objects whose bodies children wait for.
     wanted: BTreeSet<Path>,
+    /// There may be something to send to children.
+    has_news: bool,
 }
 
 impl<P: Clone> Relay<P> {
@@ -70,6 +72,7 @@ impl<P: Clone> Relay<P> {
             last: None,
             later: Vec::new(),
             wanted: BTreeSet::new(),
+            has_news: false,
         };
         relay.settle(now, replica);
         relay
@@ -88,6 +91,16 @@ impl<P: Clone> Relay<P> {
     /// Whether children are served.
     pub fn serves(&self) -> bool {
         self.serves
+    }
+
+    /// Whether there may be something new to send to children, since the last call.
+    pub fn take_news(&mut self) -> bool {
+        core::mem::take(&mut self.has_news)
+    }
+
+    /// Whether a child is connected by this session.
+    pub fn has_session(&self, child: ReplicaId, session: Session) -> bool {
+        self.origin.has_session(child, session)
     }
 
     /// The next event that concerns a child.
@@ -119,9 +132,8 @@ impl<P: Clone> Relay<P> {
             return self.origin.turn_away(child, hello.session, Refusal::Loop);
         }
         let vouch = Vouch { question: 0, replica: child, certificate, position: *position };
+        // An older connection ends when this one is admitted: the number may not be the sender's.
         if self.children.greet(hello, vouch) {
-            // The older connection of the child is over.
-            self.origin.forget_connection(child);
             self.report_relays(replica);
         }
         self.settle(now, replica);
@@ -174,7 +186,7 @@ impl<P: Clone> Relay<P> {
 
     /// Another machine has joined under the number of a child.
     pub fn handle_joined(&mut self, now: Reading, child: ReplicaId) {
-        self.children.forget(child);
+        self.children.replace(child);
         self.origin.handle_joined(now, child);
     }
 
@@ -186,6 +198,7 @@ impl<P: Clone> Relay<P> {
 
     /// Continues work on large commits and trees.
     pub fn go_on(&mut self, now: Reading, replica: &mut Replica<P>) {
+        self.has_news = true;
         self.origin.go_on(now);
         self.settle(now, replica);
     }
@@ -242,6 +255,7 @@ impl<P: Clone> Relay<P> {
     }
 
     fn pass_on(&mut self, now: Reading, relayed: Relayed) {
+        self.has_news = true;
         match relayed {
             Relayed::Commit(commit) => {
                 if self.last.is_some_and(|last| last.next() == commit.sequence) {
@@ -302,6 +316,7 @@ impl<P: Clone> Relay<P> {
         }
         let last = self.origin.last().sequence;
         while let Some((child, hello)) = self.children.poll_admitted(last) {
+            self.has_news = true;
             self.origin.handle_frame(now, child, hello);
         }
     }
