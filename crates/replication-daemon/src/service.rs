@@ -97,6 +97,10 @@ impl ServiceEvent {
                 ReplicaEvent::DiskFull => "full",
                 ReplicaEvent::Lost(_) => "lost",
                 ReplicaEvent::NotRenewed(_) => "not-renewed",
+                ReplicaEvent::Relaying(_) => "listening",
+                ReplicaEvent::ChildConnected { .. } => "child-connected",
+                ReplicaEvent::ChildDisconnected { .. } => "child-disconnected",
+                ReplicaEvent::ChildRejected { .. } => "rejected",
             },
             ServiceEvent::Ending => "ending",
             ServiceEvent::Stopped => "stopped",
@@ -108,7 +112,8 @@ impl ServiceEvent {
         match self {
             ServiceEvent::Listening(address)
             | ServiceEvent::Http(address)
-            | ServiceEvent::Metrics(address) => Some(*address),
+            | ServiceEvent::Metrics(address)
+            | ServiceEvent::Replica(ReplicaEvent::Relaying(address)) => Some(*address),
             _ => None,
         }
     }

@@ -18,6 +18,8 @@
 //! The three connections of a session end together. A failure of the disk other than lack of space, or a
 //! panic of a machine, ends the daemon: it starts again from the disk's contents.
 
+mod bodies;
+mod child;
 mod clock;
 mod enrol;
 mod link;
@@ -27,6 +29,7 @@ mod outlines;
 mod replica;
 #[cfg(test)]
 pub(crate) mod testing;
+mod unidentified;
 
 use std::io;
 use std::sync::Arc;
@@ -47,8 +50,8 @@ pub use origin::{
     Tree, WriteError, create_origin,
 };
 pub use replica::{
-    Found, OutageStatus, Pending, ReadError, ReplicaDaemon, ReplicaEvent, ReplicaHandle,
-    ReplicaOptions, ReplicaStatus,
+    Found, OutageStatus, Pending, ReadError, RelayOptions, ReplicaDaemon, ReplicaEvent,
+    ReplicaHandle, ReplicaOptions, ReplicaStatus,
 };
 
 pub(crate) use observed::{ObservedStream, Way};

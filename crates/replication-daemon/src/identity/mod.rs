@@ -55,6 +55,9 @@ pub use ticket::{AddressError, Ticket, TicketError};
 
 /// The name in the origin's certificate: the authority certifies only one origin, at any address.
 const ORIGIN_NAME: &str = "origin.lull.internal";
+/// The name in the certificates of replicas that may serve others. Only replicas that are to connect to a relay accept it,
+/// so no relay can impersonate the origin.
+const RELAY_NAME: &str = "relay.lull.internal";
 /// How long an authority lasts.
 const AUTHORITY: Duration = Duration::from_secs(20 * 365 * 86_400);
 /// How long other certificates last; they are renewed when two thirds are over.
@@ -98,6 +101,11 @@ pub enum IdentityError {
         /// Why.
         source: io::Error,
     },
+    /// The certificate does not permit to serve replicas.
+    #[error(
+        "this replica may not be a relay: let it join again with a ticket of `lull origin ticket DIR NAME --relay`"
+    )]
+    NoRelay,
     /// A certificate could not be made.
     #[error("a certificate could not be made")]
     Certificate(#[from] rcgen::Error),
@@ -222,12 +230,16 @@ fn authority_parameters(number: &Digest, now: WallTime) -> CertificateParams {
     parameters
 }
 
-/// Parameters of a certificate that its holder uses on one side of connections only, so that no replica can
+/// Parameters of a certificate that its holder uses on these sides of connections only, so that no replica can
 /// impersonate the origin.
-fn leaf_parameters(name: &str, usage: ExtendedKeyUsagePurpose, now: WallTime) -> CertificateParams {
+fn leaf_parameters(
+    name: &str,
+    usages: Vec<ExtendedKeyUsagePurpose>,
+    now: WallTime,
+) -> CertificateParams {
     let mut parameters = parameters(name, now, LIFETIME);
     parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    parameters.extended_key_usages = vec![usage];
+    parameters.extended_key_usages = usages;
     parameters.use_authority_key_identifier_extension = true;
     parameters
 }

@@ -25,8 +25,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    EnrolError, IdentityError, NotAdmitted, ORIGIN_NAME, Peer, Ticket, authority_parameters,
-    certificate, files, fingerprint, hex, is_old, key, leaf_parameters, provider, random, ticket,
+    EnrolError, IdentityError, NotAdmitted, ORIGIN_NAME, Peer, RELAY_NAME, Ticket,
+    authority_parameters, certificate, files, fingerprint, hex, is_old, key, leaf_parameters,
+    provider, random, ticket,
 };
 
 /// Superseded certificates of a name that are remembered, so that their holders get the reason.
@@ -66,6 +67,9 @@ struct ReplicaRecord {
     #[serde(default)]
     believes_both: bool,
     revoked: bool,
+    /// It may serve other replicas.
+    #[serde(default)]
+    relay: bool,
 }
 
 /// The contents of the file.
@@ -159,8 +163,8 @@ fn issue(
 
 fn make_origin(authority: &Certified, now: WallTime) -> Result<Certified, IdentityError> {
     let key = KeyPair::generate()?;
-    let usage = ExtendedKeyUsagePurpose::ServerAuth;
-    let mut parameters = leaf_parameters("Lull origin", usage, now);
+    let usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let mut parameters = leaf_parameters("Lull origin", usages, now);
     parameters.subject_alt_names = vec![SanType::DnsName(ORIGIN_NAME.try_into()?)];
     Ok(certified(&issue(authority, &parameters, &key)?, &key, now))
 }
@@ -292,6 +296,30 @@ impl OriginIdentity {
         now: WallTime,
         valid: Duration,
     ) -> Result<Ticket, IdentityError> {
+        self.ticket_for(name, address, (now, valid), false)
+    }
+
+    /// The same for a replica that may serve others.
+    ///
+    /// # Errors
+    /// As for [`ticket`](OriginIdentity::ticket).
+    pub fn relay_ticket(
+        &mut self,
+        name: &str,
+        address: &str,
+        now: WallTime,
+        valid: Duration,
+    ) -> Result<Ticket, IdentityError> {
+        self.ticket_for(name, address, (now, valid), true)
+    }
+
+    fn ticket_for(
+        &mut self,
+        name: &str,
+        address: &str,
+        (now, valid): (WallTime, Duration),
+        is_relay: bool,
+    ) -> Result<Ticket, IdentityError> {
         ticket::check(address)?;
         let secret = random()?;
         self.change(|kept| {
@@ -310,7 +338,9 @@ impl OriginIdentity {
                 trusts_both: false,
                 believes_both: false,
                 revoked: false,
+                relay: false,
             });
+            known.relay = is_relay;
             let until = now.plus(valid).as_nanos();
             known.ticket = Some(Open { secret: blake3::hash(&secret).to_hex().to_string(), until });
             let (address, replica) = (address.to_owned(), ReplicaId(number));
@@ -395,6 +425,25 @@ impl OriginIdentity {
         let Some((replica, at, certificates)) = self.find(shown)? else {
             return Ok(Peer::Newcomer);
         };
+        self.note_use(replica, at, certificates);
+        Ok(Peer::Replica(replica))
+    }
+
+    /// A relay asks about a replica that has shown it the certificate with this hash.
+    ///
+    /// # Errors
+    /// If the relay must not serve it.
+    pub fn vouch(&mut self, replica: ReplicaId, certificate: &Digest) -> Result<(), NotAdmitted> {
+        let (found, at, certificates) = self.find_hash(&hex(certificate))?;
+        if found != replica {
+            return Err(NotAdmitted::Unknown);
+        }
+        self.note_use(replica, at, certificates);
+        Ok(())
+    }
+
+    /// A replica has used the certificate at this place among its own.
+    fn note_use(&mut self, replica: ReplicaId, at: usize, certificates: usize) {
         if at == 0 && certificates > 1 {
             // The replica has the new one. If this cannot be written, the old one is valid a little longer,
             // and the next connection tries again.
@@ -405,7 +454,6 @@ impl OriginIdentity {
                 Ok::<_, IdentityError>(())
             });
         }
-        Ok(Peer::Replica(replica))
     }
 
     /// Whether the peer admitted by these certificates still is admitted. To be called again when it names
@@ -430,16 +478,20 @@ impl OriginIdentity {
         shown: Option<&[CertificateDer<'_>]>,
     ) -> Result<Option<(ReplicaId, usize, usize)>, NotAdmitted> {
         let Some(first) = shown.and_then(|shown| shown.first()) else { return Ok(None) };
-        let hash = hex(&fingerprint(first));
+        self.find_hash(&hex(&fingerprint(first))).map(Some)
+    }
+
+    /// The same for the hash of a certificate.
+    fn find_hash(&self, hash: &String) -> Result<(ReplicaId, usize, usize), NotAdmitted> {
         let known = self.kept.replicas.iter().find_map(|(number, known)| {
-            let at = known.certificates.iter().position(|one| *one == hash)?;
+            let at = known.certificates.iter().position(|one| one == hash)?;
             Some((ReplicaId(*number), at, known))
         });
-        let (replica, at, known) = known.ok_or_else(|| self.why_unknown(&hash))?;
+        let (replica, at, known) = known.ok_or_else(|| self.why_unknown(hash))?;
         if known.revoked {
             return Err(NotAdmitted::Revoked(replica));
         }
-        Ok(Some((replica, at, known.certificates.len())))
+        Ok((replica, at, known.certificates.len()))
     }
 
     fn why_unknown(&self, hash: &String) -> NotAdmitted {
@@ -578,7 +630,14 @@ fn certify(
         CertificateSigningRequestParams::from_der(&request).map_err(|_| NotEnrolled::Request)?;
     let authority = &kept.authorities[0];
     let name = format!("Lull replica {}", replica.0);
-    let parameters = leaf_parameters(&name, ExtendedKeyUsagePurpose::ClientAuth, now);
+    let is_relay = kept.replicas.get(&replica.0).is_some_and(|known| known.relay);
+    let mut usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    usages.extend(is_relay.then_some(ExtendedKeyUsagePurpose::ServerAuth));
+    let mut parameters = leaf_parameters(&name, usages, now);
+    if is_relay {
+        let name = RELAY_NAME.try_into().map_err(IdentityError::Certificate)?;
+        parameters.subject_alt_names = vec![SanType::DnsName(name)];
+    }
     let certificate = issue(authority, &parameters, &request.public_key)?;
     let authorities = kept.authorities.iter().map(|one| one.certificate.clone()).collect();
     let of = hex(&fingerprint(&authority.certificate));

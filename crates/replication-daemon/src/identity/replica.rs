@@ -9,16 +9,19 @@ use lull_replication::time::WallTime;
 use lull_replication::token::{Keyring, TokenKey};
 use lull_replication::types::ReplicaId;
 use rcgen::{CertificateParams, KeyPair};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::ServerName;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::time_provider::TimeProvider;
 use rustls::version::TLS13;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use serde::{Deserialize, Serialize};
 
 use super::pinned::Pinned;
 use super::{
-    IdentityError, ORIGIN_NAME, Ticket, certificate, files, fingerprint, is_old, key, provider,
-    ticket,
+    IdentityError, ORIGIN_NAME, RELAY_NAME, Ticket, certificate, files, fingerprint, is_old, key,
+    provider, ticket,
 };
 
 /// The contents of the file.
@@ -40,6 +43,11 @@ struct ReplicaFile {
 /// The name to connect to, at any address of the origin.
 fn server_name() -> ServerName<'static> {
     ServerName::try_from(ORIGIN_NAME).expect("a name")
+}
+
+/// The name of any relay.
+fn relay_name() -> ServerName<'static> {
+    ServerName::try_from(RELAY_NAME).expect("a name")
 }
 
 /// A certificate request for the key. The origin uses only the key in it.
@@ -228,10 +236,7 @@ impl ReplicaIdentity {
         &self,
         time: Arc<dyn TimeProvider>,
     ) -> Result<(Arc<ClientConfig>, ServerName<'static>), IdentityError> {
-        let mut roots = RootCertStore::empty();
-        for authority in &self.kept.authorities {
-            roots.add(certificate(authority))?;
-        }
+        let roots = self.roots()?;
         let config = ClientConfig::builder_with_details(provider(), time)
             .with_protocol_versions(&[&TLS13])?
             .with_root_certificates(roots)
@@ -240,6 +245,53 @@ impl ReplicaIdentity {
                 key(&self.kept.key),
             )?;
         Ok((Arc::new(config), server_name()))
+    }
+
+    /// How to connect to a relay of the origin.
+    ///
+    /// # Errors
+    /// If the file has invalid keys or certificates.
+    pub fn connect_to_relay(
+        &self,
+        time: Arc<dyn TimeProvider>,
+    ) -> Result<(Arc<ClientConfig>, ServerName<'static>), IdentityError> {
+        Ok((self.connect(time)?.0, relay_name()))
+    }
+
+    fn roots(&self) -> Result<RootCertStore, IdentityError> {
+        let mut roots = RootCertStore::empty();
+        for authority in &self.kept.authorities {
+            roots.add(certificate(authority))?;
+        }
+        Ok(roots)
+    }
+
+    /// How to accept connections of other replicas, as a relay. Only replicas with a certificate can connect; the origin
+    /// says whether it is valid.
+    ///
+    /// # Errors
+    /// If the origin has not made this replica a relay.
+    pub fn accept(&self, time: Arc<dyn TimeProvider>) -> Result<Arc<ServerConfig>, IdentityError> {
+        let roots = Arc::new(self.roots()?);
+        let invalid = |error: VerifierBuilderError| rustls::Error::General(error.to_string());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), provider())
+            .build()
+            .map_err(invalid)?;
+        let (own, now) = (certificate(&self.kept.certificate), time.current_time());
+        let now = now.ok_or(IdentityError::NoRelay)?;
+        verifier
+            .verify_server_cert(&own, &[], &relay_name(), &[], now)
+            .map_err(|_| IdentityError::NoRelay)?;
+        let clients = WebPkiClientVerifier::builder_with_provider(roots, provider())
+            .build()
+            .map_err(invalid)?;
+        let mut config = ServerConfig::builder_with_details(provider(), time)
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(clients)
+            .with_single_cert(vec![own], key(&self.kept.key))?;
+        // Each connection shows its certificate, so that none outlives it.
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
     }
 
     /// Whether it is time for [`renew`](ReplicaIdentity::renew): two thirds of the certificate's lifetime are

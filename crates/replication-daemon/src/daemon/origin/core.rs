@@ -2,20 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lull_replication::message::{Channel, Frame, Refusal, Session, ToOrigin};
+use lull_replication::message::{Frame, Refusal, Session, ToOrigin};
 use lull_replication::origin::{
     Append, Condition, Counters, Entry, Event, HoldId, Origin, Refused, Transaction, TransactionId,
 };
 use lull_replication::path::Path;
 use lull_replication::time::{LocalTime, Reading};
 use lull_replication::types::{Digest, DiskFull, Incarnation, Payload, ReplicaId, Sequence};
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::WriteError;
 use crate::daemon::LinkError;
+use crate::daemon::child::{Link, Sent};
 use crate::shared_log::SharedLog;
 use crate::store::{Bodies, Body, Done, StoreError, Worker};
 
@@ -64,46 +64,6 @@ fn concern<T>(all: &[T], path: impl Fn(&T) -> &Path, within: Option<&Path>) -> b
     };
     from(within.as_bytes()) == Some(within)
         || from(&within.prefix()).is_some_and(|path| path.is_within(within.as_bytes()))
-}
-
-/// Bytes by channel.
-pub(super) type Sent = [AtomicU64; 3];
-
-/// The open connections of a replica.
-#[derive(Debug)]
-pub(super) struct Link {
-    pub(super) replica: ReplicaId,
-    pub(super) session: Session,
-    /// Each wakes the task that sends on a channel: there may be something for it.
-    pub(super) control: Notify,
-    pub(super) demand: Notify,
-    pub(super) speculative: Notify,
-    /// Bytes that were sent to the replica, by the number of the channel.
-    pub(super) sent: Arc<Sent>,
-    pub(super) ended: watch::Sender<bool>,
-    /// The replica is to be asked to renew its certificate.
-    pub(super) renew: AtomicBool,
-    taken: [AtomicBool; 2],
-}
-
-impl Link {
-    /// Takes the place of a body channel, which one connection may have.
-    pub(super) fn take(&self, channel: Channel) -> bool {
-        let taken = match channel {
-            Channel::Demand => &self.taken[0],
-            _ => &self.taken[1],
-        };
-        !taken.swap(true, Ordering::Relaxed)
-    }
-
-    /// Ends all connections of it.
-    pub(super) fn end(&self) {
-        self.ended.send_replace(true);
-    }
-
-    pub(super) async fn until_end(&self) {
-        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
-    }
 }
 
 /// The effects of calls of the machine.
@@ -307,17 +267,8 @@ impl Core {
         *newest = number;
         self.give_up(replica);
         let session = Session { origin: self.machine.image().incarnation, ..hello.session };
-        let link = Arc::new(Link {
-            replica,
-            session,
-            control: Notify::new(),
-            demand: Notify::new(),
-            speculative: Notify::new(),
-            sent: Arc::clone(self.sent.entry(replica).or_default()),
-            ended: watch::Sender::new(false),
-            renew: AtomicBool::new(false),
-            taken: Default::default(),
-        });
+        let sent = Arc::clone(self.sent.entry(replica).or_default());
+        let link = Arc::new(Link::new(replica, session, sent));
         self.machine.handle_frame(now, replica, hello);
         self.links.insert(replica, Arc::clone(&link));
         Ok(link)
@@ -433,59 +384,5 @@ impl Core {
         }
         self.drop_waiting_callers();
         self.worker.take()
-    }
-}
-
-/// Wakes the senders that a message of a replica may need.
-pub(super) fn wake(link: &Link, message: AffectedChannel) {
-    match message {
-        AffectedChannel::NoChannel => {}
-        AffectedChannel::Channel(Channel::Demand) => link.demand.notify_one(),
-        AffectedChannel::Channel(Channel::Speculative) => link.speculative.notify_one(),
-        AffectedChannel::Channel(Channel::Control | Channel::Enrolment) => {
-            link.control.notify_one()
-        }
-        AffectedChannel::Both => {
-            link.control.notify_one();
-            link.speculative.notify_one();
-        }
-        AffectedChannel::Answers => {
-            link.control.notify_one();
-            link.demand.notify_one();
-        }
-    }
-}
-
-/// Which channel may have something to send after a message.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum AffectedChannel {
-    NoChannel,
-    Channel(Channel),
-    /// Invalidations and pushed bodies.
-    Both,
-    /// Answers to demands.
-    Answers,
-}
-
-impl AffectedChannel {
-    pub(super) fn of(message: &ToOrigin) -> Self {
-        match message {
-            ToOrigin::Demand(_) => AffectedChannel::Channel(Channel::Demand),
-            // It is answered on both channels.
-            ToOrigin::Withdraw(_) => AffectedChannel::Answers,
-            ToOrigin::Lacking(_) => AffectedChannel::Channel(Channel::Speculative),
-            // An invalidation may have waited for the body.
-            ToOrigin::Taken(_) => AffectedChannel::Both,
-            // A ping is answered by a heartbeat.
-            ToOrigin::Ask { .. } | ToOrigin::Ping { .. } | ToOrigin::Vouch(_) => {
-                AffectedChannel::Channel(Channel::Control)
-            }
-            ToOrigin::Resynced(_) | ToOrigin::Hello { .. } => AffectedChannel::Both,
-            ToOrigin::Ack(_)
-            | ToOrigin::Fetched(_)
-            | ToOrigin::Reads(_)
-            | ToOrigin::Report(_)
-            | ToOrigin::Relays(_) => AffectedChannel::NoChannel,
-        }
     }
 }

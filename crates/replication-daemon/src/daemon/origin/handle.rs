@@ -310,6 +310,19 @@ impl OriginHandle {
         lock(&self.0.identity).ticket(name, address, self.0.clock.read().wall, valid)
     }
 
+    /// The same for a replica that may serve others.
+    ///
+    /// # Errors
+    /// As for [`ticket`](OriginHandle::ticket).
+    pub fn relay_ticket(
+        &self,
+        name: &str,
+        address: &str,
+        valid: Duration,
+    ) -> Result<Ticket, IdentityError> {
+        lock(&self.0.identity).relay_ticket(name, address, self.0.clock.read().wall, valid)
+    }
+
     /// Begins to replace the authority: replicas get certificates of a new one when they are connected, and
     /// trust both.
     ///

@@ -1,7 +1,6 @@
 //! The origin as a daemon.
 
 mod awaited;
-mod bodies;
 mod core;
 mod handle;
 mod held;
@@ -12,7 +11,6 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod unidentified;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path as FilePath, PathBuf};
@@ -21,22 +19,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lull_cc::Bytes;
+use lull_replication::Pin;
 use lull_replication::message::Refusal;
 use lull_replication::origin::{Config, Origin, Prioritise, ReadsPerWriteAndByte, Refused};
 use lull_replication::path::Path;
 use lull_replication::time::{Reading, WallTime};
-use lull_replication::types::{ReplicaId, Sequence};
+use lull_replication::types::{Digest, ReplicaId, Sequence};
 use lull_transport::Options;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use super::bodies::Serves;
+use super::child::Link;
 use super::outlines::Outlines;
-use super::{Clock, DaemonError, OnPanic, end, worker_of};
+use super::{Clock, DaemonError, LinkError, OnPanic, end, worker_of};
 use crate::identity::{self, IdentityError, OriginIdentity};
 use crate::shared_log::{LogAddress, LogClock, LogEvent, LogOptions, SharedLog};
-use crate::store::{Bodies, BodyReader, Change, OriginState, Remote, Settings, Store, StoreError};
+use crate::store::{
+    Bodies, Body, BodyReader, Change, OriginState, Remote, Settings, Store, StoreError,
+};
 
 use self::core::Core;
 pub use self::handle::OriginHandle;
@@ -234,6 +237,43 @@ pub(super) struct Shared {
     /// Changes when a replica or the state has advanced.
     progress: watch::Sender<u64>,
     stop: watch::Sender<bool>,
+}
+
+impl Serves for Shared {
+    fn with_machine<T>(&self, call: impl FnOnce(&mut Origin<Body>) -> T) -> T {
+        self.with(|core, _| call(&mut core.machine))
+    }
+
+    fn with_link<T>(
+        &self,
+        link: &Arc<Link>,
+        call: impl FnOnce(&mut Origin<Body>) -> T,
+    ) -> Result<T, LinkError> {
+        self.with(|core, _| {
+            let machine = core.is_current(link).then_some(&mut core.machine);
+            machine.map(call).ok_or(LinkError::GivenUp)
+        })
+    }
+
+    fn pin(&self, digest: &Digest) -> Option<Pin> {
+        self.with(|core, _| core.machine.pin(digest))
+    }
+
+    fn unpin(&self, pin: Pin) {
+        self.try_with(|core, _| core.machine.unpin(pin));
+    }
+
+    fn handle_missing(&self, digest: &Digest) {
+        self.with(|core, now| core.machine.handle_missing(now, digest));
+    }
+
+    fn body_reader(&self) -> &BodyReader {
+        &self.body_reader
+    }
+
+    fn outlines(&self) -> &Outlines {
+        &self.outlines
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

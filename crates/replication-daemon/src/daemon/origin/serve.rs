@@ -17,12 +17,12 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::core::{AffectedChannel, Link, wake};
-use super::unidentified::{ConnectionSlot, SlotsExhausted, UnidentifiedConnections};
-use super::{OriginEvent, Shared, bodies, lock};
-use crate::daemon::LinkError;
+use super::{OriginEvent, Shared, lock};
+use crate::daemon::child::{AffectedChannel, Link, wake};
 use crate::daemon::clock::{certificate_time, until};
 use crate::daemon::link::{Incoming, Outgoing, TIMEOUT, answer, prepare, soon};
+use crate::daemon::unidentified::{ConnectionSlot, SlotsExhausted, UnidentifiedConnections};
+use crate::daemon::{LinkError, bodies};
 use crate::error_chain::error_chain;
 use crate::identity::{EnrolError, NotAdmitted, Peer};
 
@@ -250,6 +250,17 @@ async fn receive_frames(
             return Err(LinkError::Order);
         }
         let concerns = AffectedChannel::of(&frame.message);
+        if let ToOrigin::Vouch(vouch) = &frame.message {
+            let known = lock(&shared.identity).vouch(vouch.replica, &vouch.certificate);
+            if let Err(why) = known {
+                let (relay, question, why) = (link.replica, vouch.question, Some(why.into()));
+                if !shared.with(|core, _| core.machine.answer_vouch(relay, question, why)) {
+                    return Err(LinkError::Order);
+                }
+                wake(link, concerns);
+                continue;
+            }
+        }
         let is_ping = matches!(frame.message, ToOrigin::Ping { .. });
         shared.with(|core, now| core.machine.handle_frame(now, link.replica, frame));
         wake(link, concerns);

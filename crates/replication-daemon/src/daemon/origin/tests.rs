@@ -551,16 +551,16 @@ async fn body_is_lost_only_if_a_second_look_fails() {
     };
     // A reader did not find them: they were dropped just then, and stored again.
     for name in ["small", "large"] {
-        bodies::check_again(&origin.0, &content(name)).await.unwrap();
+        crate::daemon::bodies::check_again(&*origin.0, &content(name)).await.unwrap();
         assert_eq!(lost(), 0, "{name}");
     }
     std::fs::remove_dir_all(site.folder.path().join("origin/bodies")).unwrap();
-    bodies::check_again(&origin.0, &content("small")).await.unwrap();
+    crate::daemon::bodies::check_again(&*origin.0, &content("small")).await.unwrap();
     assert_eq!(lost(), 0, "it lies in the database");
-    bodies::check_again(&origin.0, &content("large")).await.unwrap();
+    crate::daemon::bodies::check_again(&*origin.0, &content("large")).await.unwrap();
     assert_eq!(lost(), 1);
     // A lost body, or one that is no longer needed, is not looked for.
-    bodies::check_again(&origin.0, &content("large")).await.unwrap();
+    crate::daemon::bodies::check_again(&*origin.0, &content("large")).await.unwrap();
     site.daemon.stop().await.unwrap();
 }
 
@@ -582,7 +582,7 @@ async fn lost_body_does_not_block_a_wait() {
     assert!(!waiting.is_finished(), "it is to come");
     let large = origin.0.with(|core, _| core.machine.image().objects[&b"large"[..]].content);
     std::fs::remove_dir_all(site.folder.path().join("origin/bodies")).unwrap();
-    bodies::check_again(&origin.0, &large).await.unwrap();
+    crate::daemon::bodies::check_again(&*origin.0, &large).await.unwrap();
     let ended = timeout(Duration::from_secs(10), waiting).await;
     ended.expect("it comes no more").unwrap().unwrap();
     tasks.shutdown().await;

@@ -1,5 +1,6 @@
 //! The replica as a daemon.
 
+mod children;
 mod reads;
 mod receive;
 mod retries;
@@ -9,13 +10,17 @@ mod status;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::io;
+use std::net::{self, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lull_replication::message::Refusal;
+use lull_replication::origin::{self, ReadsPerWriteAndByte};
 use lull_replication::path::Path;
+use lull_replication::relay::Relay;
 use lull_replication::replica::{
     Answer, Config, Counters, Event, Outage, ReadId, Replica, Skew, Step,
 };
@@ -23,11 +28,14 @@ use lull_replication::subscription::{Pattern, Subscription};
 use lull_replication::time::{LocalTime, Reading};
 use lull_replication::token::Keyring;
 use lull_replication::types::{ReplicaId, Sequence};
+use lull_transport::Options;
 use thiserror::Error;
+use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use super::clock::until;
+use self::children::Children;
+use super::clock::{certificate_time, until};
 use super::outlines::Outlines;
 use super::{Clock, DaemonError, OnPanic, end, worker_of};
 use crate::identity::ReplicaIdentity;
@@ -50,13 +58,40 @@ pub struct ReplicaOptions {
     pub origin: Option<String>,
     /// The names whose bodies are pushed to it.
     pub only: Subscription,
+    /// The address of the relay that it gets all from; none: from the origin.
+    pub via: Option<String>,
+    /// How it serves other replicas, if it is a relay.
+    pub relay: Option<RelayOptions>,
+}
+
+/// The options of a relay.
+#[derive(Clone, Debug)]
+pub struct RelayOptions {
+    /// The listening address for replicas.
+    pub listen: String,
+    /// How speculative bodies are sent.
+    pub background: Options,
+}
+
+impl RelayOptions {
+    /// Listens at this address, and waits for connections from now on.
+    fn bind(&self) -> Result<TcpListener, DaemonError> {
+        let listen = |address: &str| -> io::Result<TcpListener> {
+            let listener = net::TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            TcpListener::from_std(listener)
+        };
+        let failed = |source| DaemonError::Listen { address: self.listen.clone(), source };
+        listen(&self.listen).map_err(failed)
+    }
 }
 
 impl ReplicaOptions {
     /// The replica in `folder`.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         let (config, only) = (Config::default(), Subscription::default());
-        ReplicaOptions { folder: folder.into(), config, origin: None, only }
+        let folder = folder.into();
+        ReplicaOptions { folder, config, origin: None, only, via: None, relay: None }
     }
 }
 
@@ -96,6 +131,33 @@ pub enum ReplicaEvent {
     /// The origin has lost a body that is read here.
     #[error("the origin has lost the body of `{0}`, so it cannot be read: publish it there again")]
     Lost(Path),
+    /// It serves other replicas from now on.
+    #[error("replicas may connect to {0}")]
+    Relaying(SocketAddr),
+    /// A replica below this relay has connected.
+    #[error("replica {} at {from} is connected", .child.0)]
+    ChildConnected {
+        /// Which.
+        child: ReplicaId,
+        /// Its address.
+        from: SocketAddr,
+    },
+    /// A replica below this relay has no connection any more.
+    #[error("replica {} is disconnected: {why}", .child.0)]
+    ChildDisconnected {
+        /// Which.
+        child: ReplicaId,
+        /// Why.
+        why: String,
+    },
+    /// A connection to this relay has failed.
+    #[error("the connection from {from} failed: {why}")]
+    ChildRejected {
+        /// Its address.
+        from: SocketAddr,
+        /// Why.
+        why: String,
+    },
     /// No new certificate could be requested.
     #[error("the certificate could not be renewed: {0}")]
     NotRenewed(String),
@@ -107,6 +169,8 @@ type EventSink = Box<dyn Fn(ReplicaEvent) + Send + Sync>;
 struct Shared {
     clock: Arc<dyn Clock>,
     core: Mutex<Core>,
+    /// The addresses of relays to connect to; none: the origin.
+    via: Option<String>,
     /// The address of the origin that the last connection led to, or that is tried next.
     connected_to: Mutex<Option<String>>,
     identity: Mutex<ReplicaIdentity>,
@@ -136,6 +200,10 @@ struct Shared {
 /// The data behind the lock.
 struct Core {
     machine: Replica<Body>,
+    /// If it is a relay.
+    children: Option<Children>,
+    /// The children need more work soon.
+    has_work: bool,
     worker: Option<Worker<Arc<Step>>>,
     reads: BTreeMap<ReadId, oneshot::Sender<Answer>>,
     last_read: ReadId,
@@ -194,6 +262,9 @@ impl Core {
 
     /// Hands on the requests of the machine; returns its events.
     fn pump(&mut self, now: Reading) -> Vec<ReplicaEvent> {
+        if let Some(children) = &mut self.children {
+            self.has_work = children.pump(now, &mut self.machine);
+        }
         self.forget_answers(now);
         let mut told = Vec::new();
         let Some(worker) = &self.worker else { return told };
@@ -262,7 +333,8 @@ impl Shared {
         let value = call(&mut core, now);
         let told = core.pump(now);
         let timeout = core.machine.poll_timeout();
-        let timeout = timeout.into_iter().chain(core.remembered_until).min();
+        let timeout = timeout.into_iter().chain(core.remembered_until);
+        let timeout = timeout.chain(core.has_work.then_some(now.local)).min();
         let earlier = core::mem::replace(&mut core.timeout, timeout) != timeout;
         let (failed, close, renew) = (core.failed.is_some(), core.close, core.renew);
         let says = core.machine.has_to_send();
@@ -328,6 +400,9 @@ impl Shared {
                         if core.machine.poll_timeout().is_some_and(|at| at <= now.local) {
                             core.machine.handle_timeout(now);
                         }
+                        if let Some(children) = &mut core.children {
+                            children.go_on(now, &mut core.machine);
+                        }
                     });
                     if kept.is_none() {
                         return;
@@ -365,7 +440,7 @@ impl ReplicaDaemon {
         clock: Arc<dyn Clock>,
         on_event: impl Fn(ReplicaEvent) + Send + Sync + 'static,
     ) -> Result<Self, DaemonError> {
-        let ReplicaOptions { folder, config, origin, only } = options;
+        let ReplicaOptions { folder, config, origin, only, via, relay } = options;
         let now = clock.read();
         let mut identity = ReplicaIdentity::open(&folder)?;
         if let Some(address) = &origin {
@@ -377,8 +452,19 @@ impl ReplicaDaemon {
         let config = Config { replica: identity.replica(), ..config };
         let mut machine = Replica::recover(now, config, opened.image, opened.bodies);
         machine.subscribe(only);
+        let listener = relay.as_ref().map(RelayOptions::bind).transpose()?;
+        let children = if listener.is_some() {
+            // It says at once if it may not.
+            identity.accept(certificate_time(&clock))?;
+            let (config, policy) = (origin::Config::default(), Box::new(ReadsPerWriteAndByte));
+            Some(Children::new(Relay::new(now, config, policy, &mut machine)))
+        } else {
+            None
+        };
         let core = Core {
             machine,
+            children,
+            has_work: false,
             worker: None,
             reads: BTreeMap::new(),
             last_read: ReadId(0),
@@ -398,6 +484,7 @@ impl ReplicaDaemon {
             clock,
             core: Mutex::new(core),
             identity: Mutex::new(identity),
+            via,
             connected_to: Mutex::default(),
             body_reader,
             outlines: Outlines::new(),
@@ -417,10 +504,17 @@ impl ReplicaDaemon {
         let worker = worker_of(&shared, opened.store, done)?;
         shared.with(|core, _| core.worker = Some(worker));
         let (timing, connecting) = (Arc::clone(&shared), Arc::clone(&shared));
-        let tasks = vec![
+        let mut tasks = vec![
             tokio::spawn(async move { timing.keep_time().await }),
             tokio::spawn(async move { session::keep_connected(&connecting).await }),
         ];
+        if let (Some(listener), Some(relay)) = (listener, relay) {
+            if let Ok(address) = listener.local_addr() {
+                (shared.on_event)(ReplicaEvent::Relaying(address));
+            }
+            let accepting = children::accept(Arc::clone(&shared), listener, relay.background);
+            tasks.push(tokio::spawn(accepting));
+        }
         Ok(ReplicaDaemon { shared, tasks })
     }
 

@@ -64,7 +64,8 @@ pub(super) async fn keep_connected(shared: &Arc<Shared>) {
             () = tokio::time::sleep(again) => {}
             () = shared.stopped() => return,
         }
-        let several = all_addresses(lock(&shared.identity).address()).count() > 1;
+        let several =
+            shared.via.is_none() && all_addresses(lock(&shared.identity).address()).count() > 1;
         pause = (2 * pause).min(if several { MAX_PAUSE_OF_SEVERAL } else { MAX_PAUSE });
     }
 }
@@ -116,8 +117,12 @@ async fn connect<F: Fn() + Unpin>(
 ) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<F>, LinkError> {
     let (all, how) = {
         let identity = lock(&shared.identity);
-        let all: Vec<_> = all_addresses(identity.address()).map(str::to_owned).collect();
-        (all, identity.connect(certificate_time(&shared.clock))?)
+        let via = shared.via.as_deref();
+        let all = all_addresses(via.unwrap_or_else(|| identity.address())).map(str::to_owned);
+        let time = certificate_time(&shared.clock);
+        let how =
+            if via.is_some() { identity.connect_to_relay(time) } else { identity.connect(time) };
+        (all.collect::<Vec<_>>(), how?)
     };
     let on_event = move |_: &TcpStream, way| {
         if way == Way::In {

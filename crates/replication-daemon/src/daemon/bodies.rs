@@ -6,25 +6,54 @@ use std::sync::atomic::Ordering;
 use lull_replication::Pin;
 use lull_replication::lane::{Lane, Lanes};
 use lull_replication::message::{BodyHeader, Channel, Frame};
-use lull_replication::types::Content;
+use lull_replication::origin::Origin;
+use lull_replication::types::{Content, Digest};
 use lull_replication::wire::{BodyPart, Outline, PIECE};
 use tokio::io::AsyncWrite;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::task::AbortHandle;
 
-use super::Shared;
-use super::core::{Core, Link};
-use crate::daemon::link::Outgoing;
-use crate::daemon::{LinkError, read_with_retries};
-use crate::store::{BodyReader, StoreError};
+use super::child::Link;
+use super::link::Outgoing;
+use super::outlines::Outlines;
+use super::{LinkError, read_with_retries};
+use crate::store::{Body, BodyReader, StoreError};
 
 /// The hashes of a body's pieces; none if it is missing or corrupt.
 type Found = Result<Option<Arc<Outline>>, StoreError>;
 
+/// A daemon that serves replicas.
+pub(super) trait Serves: Send + Sync + 'static {
+    /// A call of the machine that the replicas see, and its effects.
+    fn with_machine<T>(&self, call: impl FnOnce(&mut Origin<Body>) -> T) -> T;
+
+    /// The same, if the link is still that of its replica.
+    fn with_link<T>(
+        &self,
+        link: &Arc<Link>,
+        call: impl FnOnce(&mut Origin<Body>) -> T,
+    ) -> Result<T, LinkError>;
+
+    /// Keeps a body in the store.
+    fn pin(&self, digest: &Digest) -> Option<Pin>;
+
+    /// Keeps it no longer, also after a panic.
+    fn unpin(&self, pin: Pin);
+
+    /// The store does not have a body.
+    fn handle_missing(&self, digest: &Digest);
+
+    /// Reads the store.
+    fn body_reader(&self) -> &BodyReader;
+
+    /// The outlines of its bodies.
+    fn outlines(&self) -> &Outlines;
+}
+
 /// Sends the bodies of a channel, as fast as the connection accepts them. The background connection accepts
 /// as much as there is spare capacity, at which rate the queue drains (SSR §6.2).
-pub(super) async fn send(
-    shared: &Arc<Shared>,
+pub(super) async fn send<S: Serves>(
+    shared: &Arc<S>,
     link: &Arc<Link>,
     channel: Channel,
     outgoing: Outgoing<impl AsyncWrite + Unpin>,
@@ -37,19 +66,19 @@ pub(super) async fn send(
 
 /// Pushed bodies: one after the other, in the order of their worth. Small ones are read and sent together, as
 /// many as fit into a piece of a large one.
-async fn pushed(
-    shared: &Arc<Shared>,
+async fn pushed<S: Serves>(
+    shared: &Arc<S>,
     link: &Arc<Link>,
     mut to: Outgoing<impl AsyncWrite + Unpin>,
 ) -> Result<(), LinkError> {
     loop {
-        let (small, large) = shared.with(|core, _| next_pushed(core, link))?;
+        let (small, large) = shared.with_link(link, |machine| next_pushed(machine, link))?;
         if small.is_empty() && large.is_none() {
             link.speculative.notified().await;
             continue;
         }
         if !small.is_empty() {
-            put_small(shared, small, &mut to).await?;
+            put_small(&**shared, small, &mut to).await?;
             flush(link, 2, &mut to).await?;
         }
         let Some(frame) = large else { continue };
@@ -65,33 +94,29 @@ async fn pushed(
 }
 
 /// The next bodies to be pushed: small ones of about a piece in total, and one larger body after them.
-#[expect(clippy::type_complexity, reason = "both are frames of the same kind")]
 fn next_pushed(
-    core: &mut Core,
-    link: &Arc<Link>,
-) -> Result<(Vec<Frame<BodyHeader>>, Option<Frame<BodyHeader>>), LinkError> {
+    machine: &mut Origin<Body>,
+    link: &Link,
+) -> (Vec<Frame<BodyHeader>>, Option<Frame<BodyHeader>>) {
     /// The approximate cost of one beside its bytes.
     const EACH: u64 = 256;
-    if !core.is_current(link) {
-        return Err(LinkError::GivenUp);
-    }
     let (mut small, mut bytes) = (Vec::new(), 0);
     while bytes < PIECE as u64
-        && let Some(frame) = core.machine.poll_speculative(link.replica)
+        && let Some(frame) = machine.poll_speculative(link.replica)
     {
         let size = content(&frame.message).map_or(0, |content| content.size.0);
         if size > PIECE as u64 {
-            return Ok((small, Some(frame)));
+            return (small, Some(frame));
         }
         bytes += EACH + size;
         small.push(frame);
     }
-    Ok((small, None))
+    (small, None)
 }
 
 /// Queues bodies of one piece each.
-async fn put_small(
-    shared: &Shared,
+async fn put_small<S: Serves>(
+    shared: &S,
     frames: Vec<Frame<BodyHeader>>,
     to: &mut Outgoing<impl AsyncWrite + Unpin>,
 ) -> Result<(), LinkError> {
@@ -101,7 +126,7 @@ async fn put_small(
         let read = |content: Content| body_reader.read(&content.digest);
         wanted.iter().map(|content| content.map_or(Ok(None), read)).collect()
     };
-    let found: Vec<_> = read_with_retries(&shared.body_reader, None, read).await?;
+    let found: Vec<_> = read_with_retries(shared.body_reader(), None, read).await?;
     for ((frame, content), bytes) in frames.into_iter().zip(contents).zip(found) {
         let (session, lane) = (frame.session, Lanes::default().of_body(&frame.message));
         let mut put = |message| to.put(&Frame { session, message });
@@ -120,12 +145,12 @@ async fn put_small(
 
 /// Demanded bodies: one of each lane at a time, in turns. So a short one never waits for more than a piece of
 /// each longer one.
-async fn demanded(
-    shared: &Arc<Shared>,
+async fn demanded<S: Serves>(
+    shared: &Arc<S>,
     link: &Arc<Link>,
     mut to: Outgoing<impl AsyncWrite + Unpin>,
 ) -> Result<(), LinkError> {
-    let mut bodies: [Option<Sending<'_>>; Lane::COUNT] = Default::default();
+    let mut bodies: [Option<Sending<'_, S>>; Lane::COUNT] = Default::default();
     loop {
         let mut idle = true;
         fill(shared, link, &mut bodies)?;
@@ -154,19 +179,13 @@ async fn demanded(
 }
 
 /// Takes waiting bodies for free lanes.
-fn fill<'a>(
-    shared: &'a Arc<Shared>,
+fn fill<'a, S: Serves>(
+    shared: &'a Arc<S>,
     link: &'a Arc<Link>,
-    bodies: &mut [Option<Sending<'a>>; Lane::COUNT],
+    bodies: &mut [Option<Sending<'a, S>>; Lane::COUNT],
 ) -> Result<(), LinkError> {
     loop {
-        let next = shared.with(|core, _| {
-            if core.is_current(link) {
-                Ok(core.machine.poll_demand_in_turn(link.replica))
-            } else {
-                Err(LinkError::GivenUp)
-            }
-        })?;
+        let next = shared.with_link(link, |machine| machine.poll_demand_in_turn(link.replica))?;
         let Some(frame) = next else { return Ok(()) };
         let body = Sending::new(shared, link, frame);
         let place = &mut bodies[body.lane.index()];
@@ -195,8 +214,8 @@ enum SendState {
 }
 
 /// A body that is being sent.
-struct Sending<'a> {
-    shared: &'a Arc<Shared>,
+struct Sending<'a, S> {
+    shared: &'a Arc<S>,
     link: &'a Arc<Link>,
     frame: Frame<BodyHeader>,
     lane: Lane,
@@ -228,12 +247,13 @@ impl Drop for Coming {
     }
 }
 
-impl<'a> Sending<'a> {
-    fn new(shared: &'a Arc<Shared>, link: &'a Arc<Link>, frame: Frame<BodyHeader>) -> Self {
+impl<'a, S: Serves> Sending<'a, S> {
+    fn new(shared: &'a Arc<S>, link: &'a Arc<Link>, frame: Frame<BodyHeader>) -> Self {
         let lane = Lanes::default().of_body(&frame.message);
         let next = match content(&frame.message) {
             Some(content) if content.size.0 > PIECE as u64 => {
-                let (outlines, body_reader) = (shared.outlines.clone(), shared.body_reader.clone());
+                let (outlines, body_reader) =
+                    (shared.outlines().clone(), shared.body_reader().clone());
                 let (link, demand) = (Arc::clone(link), frame.message.demand);
                 let (sender, found) = oneshot::channel();
                 // This may have to read the whole body; other bodies continue meanwhile.
@@ -305,7 +325,7 @@ impl<'a> Sending<'a> {
             Ok(found) => {
                 let outline = found?;
                 if outline.is_none() {
-                    check_again(self.shared, &content).await?;
+                    check_again(&**self.shared, &content).await?;
                 }
                 outline
             }
@@ -356,7 +376,7 @@ impl<'a> Sending<'a> {
         let piece = move |body_reader: &BodyReader| body_reader.piece(&digest, size, number);
         let Some(bytes) = self.ask_store(&content, piece).await? else { return self.broken(to) };
         if !outline.has(number, &bytes) {
-            check_again(self.shared, &content).await?;
+            check_again(&**self.shared, &content).await?;
             return self.broken(to);
         }
         let is_last = u64::from(number) + 1 == size.0.div_ceil(PIECE as u64);
@@ -384,8 +404,8 @@ impl<'a> Sending<'a> {
         if !self.frame.message.demand {
             return;
         }
-        self.shared.with(|core, _| {
-            core.machine.handle_demand_sent(self.link.replica, &self.frame, whole);
+        self.shared.with_machine(|machine| {
+            machine.handle_demand_sent(self.link.replica, &self.frame, whole);
         });
         if !whole {
             // It may have to be pushed now.
@@ -395,8 +415,7 @@ impl<'a> Sending<'a> {
 
     fn is_wanted(&self) -> bool {
         let replica = self.link.replica;
-        self.shared.with(|core, _| {
-            let machine = &mut core.machine;
+        self.shared.with_machine(|machine| {
             machine.is_wanted(replica, &self.frame) && !machine.hand_over(replica, &self.frame)
         })
     }
@@ -407,9 +426,9 @@ impl<'a> Sending<'a> {
         content: &Content,
         ask: impl Fn(&BodyReader) -> Result<Option<T>, StoreError> + Clone + Send + 'static,
     ) -> Result<Option<T>, LinkError> {
-        let found = read_with_retries(&self.shared.body_reader, None, ask).await?;
+        let found = read_with_retries(self.shared.body_reader(), None, ask).await?;
         if found.is_none() {
-            check_again(self.shared, content).await?;
+            check_again(&**self.shared, content).await?;
         }
         Ok(found)
     }
@@ -430,29 +449,32 @@ fn content(header: &BodyHeader) -> Option<Content> {
 }
 
 /// A pinned body, which is not deleted.
-struct Pinned<'a> {
-    shared: &'a Shared,
+struct Pinned<'a, S: Serves> {
+    shared: &'a S,
     pin: Pin,
 }
 
-impl Drop for Pinned<'_> {
+impl<S: Serves> Drop for Pinned<'_, S> {
     fn drop(&mut self) {
-        self.shared.try_with(|core, _| core.machine.unpin(self.pin));
+        self.shared.unpin(self.pin);
     }
 }
 
 /// A body was missing or corrupt. It is lost only if a second look fails after it can no longer be deleted:
 /// it may have been dropped before the first look, and stored again since.
-pub(super) async fn check_again(shared: &Shared, content: &Content) -> Result<(), StoreError> {
+pub(super) async fn check_again<S: Serves>(
+    shared: &S,
+    content: &Content,
+) -> Result<(), StoreError> {
     let Content { digest, size, .. } = *content;
-    let Some(pin) = shared.with(|core, _| core.machine.pin(&digest)) else { return Ok(()) };
+    let Some(pin) = shared.pin(&digest) else { return Ok(()) };
     let _pinned = Pinned { shared, pin };
-    let found = read_with_retries(&shared.body_reader, None, move |body_reader| {
+    let found = read_with_retries(shared.body_reader(), None, move |body_reader| {
         body_reader.outline(&digest, size)
     })
     .await?;
     if found.is_none() {
-        shared.with(|core, now| core.machine.handle_missing(now, &digest));
+        shared.handle_missing(&digest);
     }
     Ok(())
 }

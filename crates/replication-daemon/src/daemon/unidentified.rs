@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lull_replication::time::LocalTime;
 use tokio::sync::oneshot;
-
-use super::lock;
 
 /// Unidentified connections, at most.
 pub(super) const MAX_CONNECTIONS: usize = 64;
@@ -80,6 +78,10 @@ fn neighbourhood(address: IpAddr) -> IpAddr {
         IpAddr::V6(all) => IpAddr::V6(Ipv6Addr::from_bits(all.to_bits() >> 64 << 64)),
         one @ IpAddr::V4(_) => one,
     }
+}
+
+fn lock(inside: &Mutex<Inside>) -> MutexGuard<'_, Inside> {
+    inside.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl UnidentifiedConnections {

@@ -1,0 +1,124 @@
+//! The connections of a replica to the daemon that serves it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use lull_replication::message::{Channel, Session, ToOrigin};
+use lull_replication::types::ReplicaId;
+use tokio::sync::{Notify, watch};
+
+/// Bytes by channel.
+pub(super) type Sent = [AtomicU64; 3];
+
+/// The open connections of a replica.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) replica: ReplicaId,
+    pub(super) session: Session,
+    /// Each wakes the task that sends on a channel: there may be something for it.
+    pub(super) control: Notify,
+    pub(super) demand: Notify,
+    pub(super) speculative: Notify,
+    /// Bytes that were sent to the replica, by the number of the channel.
+    pub(super) sent: Arc<Sent>,
+    pub(super) ended: watch::Sender<bool>,
+    /// The replica is to be asked to renew its certificate.
+    pub(super) renew: AtomicBool,
+    taken: [AtomicBool; 2],
+}
+
+impl Link {
+    /// Without connections for bodies.
+    pub(super) fn new(replica: ReplicaId, session: Session, sent: Arc<Sent>) -> Self {
+        Link {
+            replica,
+            session,
+            control: Notify::new(),
+            demand: Notify::new(),
+            speculative: Notify::new(),
+            sent,
+            ended: watch::Sender::new(false),
+            renew: AtomicBool::new(false),
+            taken: Default::default(),
+        }
+    }
+
+    /// There may be something new for all of its channels.
+    pub(super) fn wake_all(&self) {
+        self.control.notify_one();
+        self.demand.notify_one();
+        self.speculative.notify_one();
+    }
+
+    /// Takes the place of a body channel, which one connection may have.
+    pub(super) fn take(&self, channel: Channel) -> bool {
+        let taken = match channel {
+            Channel::Demand => &self.taken[0],
+            _ => &self.taken[1],
+        };
+        !taken.swap(true, Ordering::Relaxed)
+    }
+
+    /// Ends all connections of it.
+    pub(super) fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    pub(super) async fn until_end(&self) {
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+}
+
+/// Wakes the senders that a message of a replica may need.
+pub(super) fn wake(link: &Link, message: AffectedChannel) {
+    match message {
+        AffectedChannel::NoChannel => {}
+        AffectedChannel::Channel(Channel::Demand) => link.demand.notify_one(),
+        AffectedChannel::Channel(Channel::Speculative) => link.speculative.notify_one(),
+        AffectedChannel::Channel(Channel::Control | Channel::Enrolment) => {
+            link.control.notify_one()
+        }
+        AffectedChannel::Both => {
+            link.control.notify_one();
+            link.speculative.notify_one();
+        }
+        AffectedChannel::Answers => {
+            link.control.notify_one();
+            link.demand.notify_one();
+        }
+    }
+}
+
+/// Which channel may have something to send after a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AffectedChannel {
+    NoChannel,
+    Channel(Channel),
+    /// Invalidations and pushed bodies.
+    Both,
+    /// Answers to demands.
+    Answers,
+}
+
+impl AffectedChannel {
+    pub(super) fn of(message: &ToOrigin) -> Self {
+        match message {
+            ToOrigin::Demand(_) => AffectedChannel::Channel(Channel::Demand),
+            // It is answered on both channels.
+            ToOrigin::Withdraw(_) => AffectedChannel::Answers,
+            ToOrigin::Lacking(_) => AffectedChannel::Channel(Channel::Speculative),
+            // An invalidation may have waited for the body.
+            ToOrigin::Taken(_) => AffectedChannel::Both,
+            // A ping is answered by a heartbeat.
+            ToOrigin::Ask { .. } | ToOrigin::Ping { .. } | ToOrigin::Vouch(_) => {
+                AffectedChannel::Channel(Channel::Control)
+            }
+            ToOrigin::Resynced(_) | ToOrigin::Hello { .. } => AffectedChannel::Both,
+            ToOrigin::Ack(_)
+            | ToOrigin::Fetched(_)
+            | ToOrigin::Reads(_)
+            | ToOrigin::Report(_)
+            | ToOrigin::Relays(_) => AffectedChannel::NoChannel,
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! A relay's connections from its children.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use lull_replication::Pin;
+use lull_replication::message::{Channel, Frame, Session, ToOrigin, ToReplica};
+use lull_replication::origin::{Event, Origin};
+use lull_replication::relay::Relay;
+use lull_replication::replica::Replica;
+use lull_replication::time::Reading;
+use lull_replication::types::{Digest, ReplicaId};
+use lull_replication::wire::Attach;
+use lull_transport::Options;
+use tokio::io::{AsyncRead, AsyncWrite, split};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::{Core, ReplicaEvent, Shared, lock};
+use crate::daemon::LinkError;
+use crate::daemon::bodies::{self, Serves};
+use crate::daemon::child::{AffectedChannel, Link, Sent, wake};
+use crate::daemon::clock::certificate_time;
+use crate::daemon::link::{Incoming, Outgoing, answer, prepare, soon};
+use crate::daemon::outlines::Outlines;
+use crate::daemon::unidentified::{ConnectionSlot, UnidentifiedConnections};
+use crate::store::{Body, BodyReader};
+
+/// A child that is silent for this long is gone: it sends a ping each second.
+const SILENCE: Duration = Duration::from_secs(30);
+/// The maximum batch on the control channel.
+const BATCH: usize = 64 * 1024;
+
+/// A child, by the certificate that it has shown.
+struct Child {
+    link: Arc<Link>,
+    certificate: Digest,
+}
+
+/// The part of a relay behind the lock.
+pub(super) struct Children {
+    relay: Relay<Body>,
+    all: BTreeMap<ReplicaId, Child>,
+    sent: BTreeMap<ReplicaId, Arc<Sent>>,
+}
+
+impl Children {
+    pub(super) fn new(relay: Relay<Body>) -> Self {
+        Children { relay, all: BTreeMap::new(), sent: BTreeMap::new() }
+    }
+
+    /// After each call of the replica: passes on what is new. Returns whether work is left.
+    pub(super) fn pump(&mut self, now: Reading, replica: &mut Replica<Body>) -> bool {
+        self.relay.settle(now, replica);
+        let mut has_news = self.relay.take_news();
+        while let Some(event) = self.relay.poll_event() {
+            match event {
+                Event::Close(child) => self.give_up(child),
+                Event::Turned { .. } => has_news = true,
+                _ => {}
+            }
+        }
+        while self.relay.origin().poll_garbage().is_some() {}
+        if has_news {
+            self.all.values().for_each(|child| child.link.wake_all());
+        }
+        self.relay.origin().has_more()
+    }
+
+    /// Does a part of the work that is left.
+    pub(super) fn go_on(&mut self, now: Reading, replica: &mut Replica<Body>) {
+        if self.relay.origin().has_more() {
+            self.relay.go_on(now, replica);
+        }
+    }
+
+    fn give_up(&mut self, child: ReplicaId) {
+        if let Some(child) = self.all.remove(&child) {
+            child.link.end();
+        }
+    }
+
+    fn is_current(&self, link: &Arc<Link>) -> bool {
+        self.all.get(&link.replica).is_some_and(|child| Arc::ptr_eq(&child.link, link))
+    }
+
+    /// A child says hello. Another machine cannot end its connections: its certificate is another one.
+    fn greet(
+        &mut self,
+        now: Reading,
+        replica: &mut Replica<Body>,
+        certificate: Digest,
+        hello: Frame<ToOrigin>,
+    ) -> Result<Arc<Link>, LinkError> {
+        let ToOrigin::Hello { replica: id, .. } = hello.message else {
+            return Err(LinkError::Order);
+        };
+        if self.all.get(&id).is_some_and(|child| child.certificate != certificate) {
+            return Err(LinkError::GivenUp);
+        }
+        self.give_up(id);
+        let sent = Arc::clone(self.sent.entry(id).or_default());
+        let link = Arc::new(Link::new(id, hello.session, sent));
+        self.all.insert(id, Child { link: Arc::clone(&link), certificate });
+        self.relay.handle_hello(now, replica, (id, certificate), hello);
+        Ok(link)
+    }
+
+    /// The link of a session, to whose child this certificate belongs.
+    fn find(&self, session: Session, certificate: Digest) -> Option<Arc<Link>> {
+        let has = |(id, child): &(&ReplicaId, &Child)| {
+            child.certificate == certificate && self.relay.has_session(**id, session)
+        };
+        self.all.iter().find(has).map(|(_, child)| Arc::clone(&child.link))
+    }
+
+    fn end(&mut self, now: Reading, replica: &mut Replica<Body>, link: &Arc<Link>) {
+        link.end();
+        if self.is_current(link) {
+            self.all.remove(&link.replica);
+        }
+        self.relay.handle_disconnected(now, replica, link.replica, link.session);
+    }
+}
+
+impl Core {
+    /// The parts of a relay.
+    fn relay(&mut self) -> Option<(&mut Children, &mut Replica<Body>)> {
+        Some((self.children.as_mut()?, &mut self.machine))
+    }
+}
+
+impl Shared {
+    /// Does something with the children of a relay.
+    fn with_children<T>(
+        &self,
+        call: impl FnOnce(&mut Children, &mut Replica<Body>, Reading) -> Result<T, LinkError>,
+    ) -> Result<T, LinkError> {
+        self.with(|core, now| {
+            let (children, replica) = core.relay().ok_or(LinkError::GivenUp)?;
+            call(children, replica, now)
+        })
+    }
+}
+
+impl Serves for Shared {
+    fn with_machine<T>(&self, call: impl FnOnce(&mut Origin<Body>) -> T) -> T {
+        self.with(|core, _| {
+            let children = core.children.as_mut().expect("only a relay serves");
+            call(children.relay.origin())
+        })
+    }
+
+    fn with_link<T>(
+        &self,
+        link: &Arc<Link>,
+        call: impl FnOnce(&mut Origin<Body>) -> T,
+    ) -> Result<T, LinkError> {
+        self.with_children(|children, _, _| {
+            let is_current = children.is_current(link);
+            is_current.then(|| call(children.relay.origin())).ok_or(LinkError::GivenUp)
+        })
+    }
+
+    fn pin(&self, digest: &Digest) -> Option<Pin> {
+        self.with(|core, _| core.machine.pin(digest))
+    }
+
+    fn unpin(&self, pin: Pin) {
+        self.try_with(|core, _| core.machine.unpin(pin));
+    }
+
+    fn handle_missing(&self, digest: &Digest) {
+        self.with(|core, now| core.machine.handle_missing(now, digest));
+    }
+
+    fn body_reader(&self) -> &BodyReader {
+        &self.body_reader
+    }
+
+    fn outlines(&self) -> &Outlines {
+        &self.outlines
+    }
+}
+
+/// Accepts connections until the daemon ends, and then waits for the open ones to end.
+pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener, background: Options) {
+    let mut tasks = JoinSet::new();
+    let mut unidentified = UnidentifiedConnections::default();
+    let background = Arc::new(background);
+    loop {
+        tokio::select! {
+            () = shared.stopped() => break,
+            _ = tasks.join_next(), if !tasks.is_empty() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((tcp, from)) => {
+                    let now = shared.clock.read().local;
+                    let (slot, notice, _) = unidentified.admit(from.ip(), now);
+                    let (shared, background) = (Arc::clone(&shared), Arc::clone(&background));
+                    tasks.spawn(async move {
+                        let served = tokio::select! {
+                            served = serve(&shared, tcp, from, slot, &background) => served,
+                            () = notice.given() => Ok(()),
+                            () = shared.stopped() => Ok(()),
+                        };
+                        if let Err(why) = served {
+                            let why = why.to_string();
+                            (shared.on_event)(ReplicaEvent::ChildRejected { from, why });
+                        }
+                    });
+                }
+                // No descriptors, most likely: some will be closed.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            },
+        }
+    }
+    drop(listener);
+    while tasks.join_next().await.is_some() {}
+}
+
+/// One connection, from its first packet to its end. An error means that it was never established.
+async fn serve(
+    shared: &Arc<Shared>,
+    tcp: TcpStream,
+    from: SocketAddr,
+    slot: ConnectionSlot,
+    background: &Options,
+) -> Result<(), LinkError> {
+    prepare(&tcp)?;
+    let config = lock(&shared.identity).accept(certificate_time(&shared.clock))?;
+    let mut stream = soon(async { Ok(TlsAcceptor::from(config).accept(tcp).await?) }).await?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(|shown| shown.first());
+    // Certificates are known by this hash. The origin says to which replica one belongs.
+    let certificate = shown.map(|first| Digest::of(first)).ok_or(LinkError::Order)?;
+    match soon(answer(&mut stream)).await? {
+        Channel::Control => control(shared, certificate, from, slot, stream).await,
+        Channel::Enrolment => Err(LinkError::Order),
+        channel => {
+            let guard = match channel {
+                Channel::Speculative => Some(background.guard(stream.get_ref().0)?),
+                _ => None,
+            };
+            let sent = attached(shared, certificate, channel, slot, stream).await;
+            drop(guard);
+            sent
+        }
+    }
+}
+
+/// The control connection of a child.
+async fn control(
+    shared: &Arc<Shared>,
+    certificate: Digest,
+    from: SocketAddr,
+    slot: ConnectionSlot,
+    stream: impl AsyncRead + AsyncWrite,
+) -> Result<(), LinkError> {
+    let (read, write) = split(stream);
+    let mut incoming = Incoming::<_, ToOrigin>::new(read);
+    let hello = soon(incoming.next()).await?;
+    let greet = |children: &mut Children, replica: &mut Replica<Body>, now| {
+        children.greet(now, replica, certificate, hello)
+    };
+    let link = shared.with_children(greet)?;
+    let end = End { shared, link: &link };
+    drop(slot);
+    (shared.on_event)(ReplicaEvent::ChildConnected { child: link.replica, from });
+    let ended = tokio::select! {
+        ended = receive_frames(shared, &link, &mut incoming) => ended,
+        ended = send_frames(shared, &link, Outgoing::new(write)) => ended,
+        () = link.until_end() => Err(LinkError::GivenUp),
+        () = shared.stopped() => Err(LinkError::GivenUp),
+    };
+    drop(end);
+    let why = ended.err().map_or_else(|| "it was refused".to_owned(), |why| why.to_string());
+    (shared.on_event)(ReplicaEvent::ChildDisconnected { child: link.replica, why });
+    Ok(())
+}
+
+/// Reports any end of the connection to the machine.
+struct End<'a> {
+    shared: &'a Shared,
+    link: &'a Arc<Link>,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.shared.try_with(|core, now| {
+            if let Some((children, replica)) = core.relay() {
+                children.end(now, replica, self.link);
+            }
+        });
+    }
+}
+
+async fn receive_frames(
+    shared: &Shared,
+    link: &Arc<Link>,
+    incoming: &mut Incoming<impl AsyncRead + Unpin, ToOrigin>,
+) -> Result<(), LinkError> {
+    loop {
+        let Some(frame) = incoming.here()? else {
+            // A part of a message counts as activity.
+            timeout(SILENCE, incoming.more()).await.map_err(|_| LinkError::Silent)??;
+            continue;
+        };
+        if matches!(frame.message, ToOrigin::Hello { .. }) {
+            return Err(LinkError::Order);
+        }
+        let concerns = AffectedChannel::of(&frame.message);
+        shared.with_children(|children, replica, now| {
+            if !children.is_current(link) {
+                return Err(LinkError::GivenUp);
+            }
+            children.relay.handle_child(now, replica, link.replica, frame);
+            Ok(())
+        })?;
+        wake(link, concerns);
+    }
+}
+
+/// Sends all messages, as fast as they are taken. Returns without an error if the last one was a refusal.
+async fn send_frames(
+    shared: &Shared,
+    link: &Arc<Link>,
+    mut outgoing: Outgoing<impl AsyncWrite + Unpin>,
+) -> Result<(), LinkError> {
+    loop {
+        let mut refused = false;
+        shared.with_children(|children, _, now| {
+            if !children.is_current(link) {
+                return Err(LinkError::GivenUp);
+            }
+            while outgoing.waiting() < BATCH
+                && let Some(frame) = children.relay.origin().poll_control(now, link.replica)
+            {
+                refused |= matches!(frame.message, ToReplica::Refused(_));
+                outgoing.put(&frame)?;
+            }
+            Ok(())
+        })?;
+        if outgoing.waiting() > 0 {
+            let sent = outgoing.flush().await?;
+            link.sent[0].fetch_add(sent, Ordering::Relaxed);
+            if refused {
+                outgoing.close().await;
+                return Ok(());
+            }
+            continue;
+        }
+        link.control.notified().await;
+    }
+}
+
+/// A connection for bodies. It ends with its session.
+async fn attached(
+    shared: &Arc<Shared>,
+    certificate: Digest,
+    channel: Channel,
+    slot: ConnectionSlot,
+    stream: impl AsyncRead + AsyncWrite,
+) -> Result<(), LinkError> {
+    let (read, write) = split(stream);
+    let mut incoming = Incoming::<_, Attach>::new(read);
+    let session = soon(incoming.next()).await?.session;
+    let link = shared.with_children(|children, _, _| {
+        children.find(session, certificate).ok_or(LinkError::GivenUp)
+    })?;
+    drop(slot);
+    if !link.take(channel) {
+        return Err(LinkError::Order);
+    }
+    tokio::select! {
+        // Its cause is mostly that the other side has gone, which the control connection reports.
+        _ = bodies::send(shared, &link, channel, Outgoing::new(write)) => {}
+        _ = incoming.next() => {}
+        () = link.until_end() => {}
+        () = shared.stopped() => {}
+    }
+    link.end();
+    Ok(())
+}
