@@ -67,6 +67,8 @@ Examples:
       print a ticket that is valid for ten minutes
   lull origin ticket /var/lib/lull/origin paris --address one.example:7070,two.example:7070
       print a ticket with the addresses of two origins that share a log
+  lull origin ticket /var/lib/lull/origin office --relay
+      print a ticket for a replica that may serve other replicas
 
 The exit code is 1 if the origin does not run or cannot write, and 2 if the arguments are wrong.";
 
@@ -211,6 +213,9 @@ pub(crate) struct TicketArgs {
     /// Seconds until the ticket expires
     #[arg(long, value_name = "S", default_value = "86400", value_parser = lull_cli::arguments::seconds)]
     valid: Duration,
+    /// Permit the replica to serve other replicas, as lull replica run --relay
+    #[arg(long)]
+    relay: bool,
 }
 
 /// Revoke a replica: disconnect it, and reject its certificate
@@ -290,7 +295,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Ticket(args) => {
             let client = Client::new(args.folder);
             let address = args.address.as_deref();
-            let made = client.ticket(&args.name, address, args.valid);
+            let made = client.ticket(&args.name, address, args.valid, args.relay);
             println!("{}", runtime()?.block_on(made)?);
         }
         Command::Revoke(RevokeArgs { folder, name }) => {

@@ -14,10 +14,11 @@ use lull_cc::Bytes;
 use lull_replication::origin::Strategy;
 use lull_replication::replica::{Config, Order, Staleness};
 use lull_replication::subscription::{Pattern, Subscription};
-use lull_replication_daemon::daemon::{Clock, MachineClock, ReplicaOptions, join};
+use lull_replication_daemon::daemon::{Clock, MachineClock, RelayOptions, ReplicaOptions, join};
 use lull_replication_daemon::http::Blocked;
 use lull_replication_daemon::identity::Ticket;
 use lull_replication_daemon::service::{ReplicaService, run_replica, runtime};
+use lull_transport::Options;
 
 use crate::origin::{clock, logger};
 use crate::publish::progress::ReplicaBar;
@@ -31,6 +32,8 @@ Examples:
       serve the files over HTTP, and show them in a folder
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --only 'docs/**'
       receive only the files below docs; fetch others when they are read
+  lull replica run /var/lib/lull/replica --relay 0.0.0.0:7071
+      serve other replicas, which run with --via
 
 The exit code is 0 on success, 1 on failure, and 2 if the arguments are wrong.";
 
@@ -110,6 +113,12 @@ pub(crate) struct RunArgs {
     /// New address of the origin, which is remembered [default: that of the ticket or of the last --origin]
     #[arg(long, value_name = "HOST:PORT")]
     origin: Option<String>,
+    /// Address that serves other replicas; needs a ticket of lull origin ticket --relay
+    #[arg(long, value_name = "HOST:PORT")]
+    relay: Option<String>,
+    /// Address of the relay that this replica gets all from, instead of the origin
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "origin")]
+    via: Option<String>,
     /// Empty folder in which the files are mounted, read-only; needs root
     #[arg(long, value_name = "FOLDER")]
     mount: Option<PathBuf>,
@@ -215,7 +224,9 @@ impl RunArgs {
         };
         let origin = self.origin;
         let only = subscription(&self.only)?;
-        let daemon = ReplicaOptions { config, origin, only, ..ReplicaOptions::new(self.folder) };
+        let relay = self.relay.map(|listen| RelayOptions { listen, background: Options::new() });
+        let (folder, via) = (self.folder, self.via);
+        let daemon = ReplicaOptions { folder, config, origin, only, via, relay };
         let clock = clock(self.lab_clock.as_deref())?;
         let (http, metrics, mount) = (self.http, self.metrics, self.mount);
         Ok(ReplicaService { daemon, clock, http, metrics, mount, blocked })

@@ -36,6 +36,7 @@ mod replicate_blocked;
 mod replicate_disk;
 mod replicate_failover;
 mod replicate_link;
+mod replicate_relays;
 mod replicate_subscriptions;
 mod replicate_trees;
 mod report;

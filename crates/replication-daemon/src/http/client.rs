@@ -238,7 +238,7 @@ impl Client {
     }
 
     /// A ticket for a replica of this name, which will connect to the origin at `address`, or where it
-    /// listens.
+    /// listens. A relay may serve other replicas.
     ///
     /// # Errors
     /// If the origin does not run, or cannot write.
@@ -247,9 +247,11 @@ impl Client {
         name: &str,
         address: Option<&str>,
         valid: Duration,
+        relay: bool,
     ) -> Result<String, ClientError> {
         let (name, address) = (name.to_owned(), address.map(str::to_owned));
-        match self.order(&Order::Ticket { name, address, seconds: valid.as_secs() }).await? {
+        let order = Order::Ticket { name, address, seconds: valid.as_secs(), relay };
+        match self.order(&order).await? {
             Done::Ticket(ticket) => Ok(ticket),
             _ => Err(ClientError::Unexpected),
         }

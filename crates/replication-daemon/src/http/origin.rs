@@ -59,6 +59,9 @@ pub(super) enum Order {
         name: String,
         address: Option<String>,
         seconds: u64,
+        /// The replica may serve others.
+        #[serde(default)]
+        relay: bool,
     },
     Revoke {
         name: String,
@@ -262,10 +265,14 @@ impl OriginHttp {
         }
         let order = serde_json::from_slice(&text).map_err(|_| Malformed::Stream)?;
         Ok(match order {
-            Order::Ticket { name, address, seconds } => {
+            Order::Ticket { name, address, seconds, relay } => {
                 let address = address.or_else(|| self.address.clone()).ok_or(Failed::Address)?;
                 let valid = Duration::from_secs(seconds);
-                let ticket = self.origin.ticket(&name, &address, valid);
+                let ticket = if relay {
+                    self.origin.relay_ticket(&name, &address, valid)
+                } else {
+                    self.origin.ticket(&name, &address, valid)
+                };
                 Done::Ticket(ticket.map_err(DaemonError::from)?.to_string())
             }
             Order::Revoke { name } => {

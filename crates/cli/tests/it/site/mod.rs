@@ -118,7 +118,18 @@ impl Site {
 
     /// A further replica joins, and is started.
     pub(crate) fn add_replica(&mut self, name: &'static str, arguments: &[&str]) {
-        let ticket = finish(&mut lull(&["origin", "ticket", &self.path("origin"), name])).ok();
+        self.add(name, &[], arguments);
+    }
+
+    /// The same for a replica that may serve others.
+    pub(crate) fn add_relay(&mut self, name: &'static str, arguments: &[&str]) {
+        self.add(name, &["--relay"], arguments);
+    }
+
+    fn add(&mut self, name: &'static str, of_ticket: &[&str], arguments: &[&str]) {
+        let origin = self.path("origin");
+        let ticket = ["origin", "ticket", &origin, name];
+        let ticket = finish(lull(&ticket).args(of_ticket)).ok();
         let join = ["replica", "join", ticket.trim(), &self.path(name)];
         finish(&mut self.lull(name, &join)).ok();
         self.start_replica(name, arguments);
