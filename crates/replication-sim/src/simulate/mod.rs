@@ -22,6 +22,7 @@ mod pump;
 mod relays;
 mod serve;
 mod situations;
+mod topology;
 mod turns;
 mod world;
 

@@ -17,7 +17,7 @@ use super::disk::Done;
 use super::durable::Body;
 use super::hosts::{Common, OriginHost, ReplicaHost};
 use super::pool::Pool;
-use super::{Options, Outcome, Situation, Situations, relays};
+use super::{Options, Outcome, Situation, Situations, topology};
 
 /// Something that happens at a time.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +107,7 @@ impl World {
     pub(super) fn new(options: Options) -> Self {
         let mut random = Random::new(options.seed);
         let count = 2 + random.below(2) as usize;
-        let (count, parents) = relays::topology(&options, count);
+        let (count, parents) = topology::topology(&options, count);
         // Drawn separately, so that the rest of a run is the same with each of them.
         let mut bounds = Random::new(options.seed ^ 0x626f_756e);
         let origin = OriginHost::draw(&options, &mut random, &mut bounds);
@@ -122,7 +122,7 @@ impl World {
             ReplicaHost::draw(at, &options, common, &mut random, &mut bounds)
         });
         let mut replicas: Vec<_> = replicas.collect();
-        relays::arrange(&mut replicas, &parents);
+        topology::arrange(&mut replicas, &parents);
         let clients = Clients::new(&mut random, replicas.len());
         World {
             options,
@@ -364,7 +364,7 @@ impl World {
         self.situations.count(Situation::Subscribed, only.patterns().len() as u64);
         machine.subscribe(only);
         let relay =
-            host.is_relay.then(|| relays::start(&self.options, &self.origin, now, &mut machine));
+            host.is_relay.then(|| topology::start(&self.options, &self.origin, now, &mut machine));
         if let Some(before) = host.before.take() {
             machine.keep_lease(&before);
         }

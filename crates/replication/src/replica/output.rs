@@ -1,11 +1,14 @@
 //! Output of the replica: what its caller has to do.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::buffer::Garbage;
 use super::interface::{Counters, Event};
 use super::read_lease::Skew;
-use super::relayed::Relaying;
+use super::relayed::{Relayed, Relaying};
+use crate::time::{LocalTime, WallTime};
+use crate::types::{Change, Commit, Sequence};
 
 /// Events, counts and garbage until the caller asks for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -26,6 +29,42 @@ impl Output {
             self.events.push_back(Event::SkewExceeded(skew));
         }
         self.skew_reported = exceeded.is_some();
+    }
+
+    /// Notes something for the replicas below; returns whether this is a relay.
+    pub(super) fn pass_on(&mut self, relayed: impl FnOnce() -> Relayed) -> bool {
+        let Some(relaying) = &mut self.relaying else { return false };
+        relaying.queue.push_back(relayed());
+        true
+    }
+
+    /// A part of a commit has come.
+    pub(super) fn pass_on_part(
+        &mut self,
+        (sequence, stamp): (Sequence, WallTime),
+        changes: &[Change],
+        more: bool,
+    ) {
+        let Some(relaying) = &mut self.relaying else { return };
+        relaying.changes.extend_from_slice(changes);
+        if !more {
+            let changes: Arc<[Change]> = core::mem::take(&mut relaying.changes).into();
+            relaying.queue.push_back(Relayed::Commit(Commit { sequence, stamp, changes }));
+        }
+    }
+
+    /// A ping is sent.
+    pub(super) fn note_ping(&mut self, now: LocalTime) {
+        if let Some(relaying) = &mut self.relaying {
+            relaying.pinged = Some(now);
+        }
+    }
+
+    /// The rest of a commit does not come.
+    pub(super) fn forget_parts(&mut self) {
+        if let Some(relaying) = &mut self.relaying {
+            relaying.changes.clear();
+        }
     }
 }
 

@@ -2,10 +2,8 @@
 
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use super::Replica;
-use super::output::Output;
 use crate::message::{Refusal, Session, ToOrigin};
 use crate::path::Path;
 use crate::time::{LocalTime, WallTime};
@@ -29,51 +27,13 @@ pub(crate) enum Relayed {
 /// The additional state of a replica that is a relay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Relaying {
-    queue: VecDeque<Relayed>,
+    pub(super) queue: VecDeque<Relayed>,
     /// The changes of a commit so far.
-    changes: Vec<Change>,
+    pub(super) changes: Vec<Change>,
     /// This relay and those below it.
-    relays: Vec<ReplicaId>,
+    pub(super) relays: Vec<ReplicaId>,
     /// When the last ping was sent.
-    pinged: Option<LocalTime>,
-}
-
-impl Output {
-    /// Notes something for the replicas below; returns whether this is a relay.
-    pub(super) fn pass_on(&mut self, relayed: impl FnOnce() -> Relayed) -> bool {
-        let Some(relaying) = &mut self.relaying else { return false };
-        relaying.queue.push_back(relayed());
-        true
-    }
-
-    /// A part of a commit has come.
-    pub(super) fn pass_on_part(
-        &mut self,
-        (sequence, stamp): (Sequence, WallTime),
-        changes: &[Change],
-        more: bool,
-    ) {
-        let Some(relaying) = &mut self.relaying else { return };
-        relaying.changes.extend_from_slice(changes);
-        if !more {
-            let changes: Arc<[Change]> = core::mem::take(&mut relaying.changes).into();
-            relaying.queue.push_back(Relayed::Commit(Commit { sequence, stamp, changes }));
-        }
-    }
-
-    /// A ping is sent.
-    pub(super) fn note_ping(&mut self, now: LocalTime) {
-        if let Some(relaying) = &mut self.relaying {
-            relaying.pinged = Some(now);
-        }
-    }
-
-    /// The rest of a commit does not come.
-    pub(super) fn forget_parts(&mut self) {
-        if let Some(relaying) = &mut self.relaying {
-            relaying.changes.clear();
-        }
-    }
+    pub(super) pinged: Option<LocalTime>,
 }
 
 impl<P: Clone> Replica<P> {

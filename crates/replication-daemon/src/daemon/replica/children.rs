@@ -1,14 +1,15 @@
 //! A relay's connections from its children.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{self, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lull_replication::Pin;
 use lull_replication::message::{Channel, Frame, Session, ToOrigin, ToReplica};
-use lull_replication::origin::{Event, Origin};
+use lull_replication::origin::{Config, Event, Origin, ReadsPerWriteAndByte};
 use lull_replication::relay::Relay;
 use lull_replication::replica::Replica;
 use lull_replication::time::Reading;
@@ -22,19 +23,61 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::{Core, ReplicaEvent, Shared, lock};
-use crate::daemon::LinkError;
 use crate::daemon::bodies::{self, Serves};
 use crate::daemon::child::{AffectedChannel, Link, Sent, wake};
 use crate::daemon::clock::certificate_time;
 use crate::daemon::link::{Incoming, Outgoing, answer, prepare, soon};
 use crate::daemon::outlines::Outlines;
 use crate::daemon::unidentified::{ConnectionSlot, UnidentifiedConnections};
+use crate::daemon::{Clock, DaemonError, LinkError};
+use crate::identity::ReplicaIdentity;
 use crate::store::{Body, BodyReader};
 
 /// A child that is silent for this long is gone: it sends a ping each second.
 const SILENCE: Duration = Duration::from_secs(30);
 /// The maximum batch on the control channel.
 const BATCH: usize = 64 * 1024;
+
+/// The options of a relay.
+#[derive(Clone, Debug)]
+pub struct RelayOptions {
+    /// The listening address for replicas.
+    pub listen: String,
+    /// How speculative bodies are sent.
+    pub background: Options,
+}
+
+/// Where a relay listens.
+pub(super) struct Listening {
+    listener: TcpListener,
+    background: Options,
+}
+
+impl RelayOptions {
+    /// Makes a relay of a replica. It waits for connections from now on.
+    pub(super) fn open(
+        self,
+        now: Reading,
+        identity: &ReplicaIdentity,
+        clock: &Arc<dyn Clock>,
+        replica: &mut Replica<Body>,
+    ) -> Result<(Children, Listening), DaemonError> {
+        let RelayOptions { listen, background } = self;
+        let bind = || -> io::Result<TcpListener> {
+            let listener = net::TcpListener::bind(&listen)?;
+            listener.set_nonblocking(true)?;
+            TcpListener::from_std(listener)
+        };
+        let listener =
+            bind().map_err(|source| DaemonError::Listen { address: listen.clone(), source })?;
+        // It says at once if it may not.
+        identity.accept(certificate_time(clock))?;
+        let (config, policy) = (Config::default(), Box::new(ReadsPerWriteAndByte));
+        let relay = Relay::new(now, config, policy, replica);
+        let children = Children { relay, all: BTreeMap::new(), sent: BTreeMap::new() };
+        Ok((children, Listening { listener, background }))
+    }
+}
 
 /// A child, by the certificate that it has shown.
 struct Child {
@@ -50,10 +93,6 @@ pub(super) struct Children {
 }
 
 impl Children {
-    pub(super) fn new(relay: Relay<Body>) -> Self {
-        Children { relay, all: BTreeMap::new(), sent: BTreeMap::new() }
-    }
-
     /// After each call of the replica: passes on what is new. Returns whether work is left.
     pub(super) fn pump(&mut self, now: Reading, replica: &mut Replica<Body>) -> bool {
         self.relay.settle(now, replica);
@@ -189,7 +228,11 @@ impl Serves for Shared {
 }
 
 /// Accepts connections until the daemon ends, and then waits for the open ones to end.
-pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener, background: Options) {
+pub(super) async fn accept(shared: Arc<Shared>, listening: Listening) {
+    let Listening { listener, background } = listening;
+    if let Ok(address) = listener.local_addr() {
+        (shared.on_event)(ReplicaEvent::Relaying(address));
+    }
     let mut tasks = JoinSet::new();
     let mut unidentified = UnidentifiedConnections::default();
     let background = Arc::new(background);

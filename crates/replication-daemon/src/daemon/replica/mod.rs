@@ -10,17 +10,14 @@ mod status;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::{self, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lull_replication::message::Refusal;
-use lull_replication::origin::{self, ReadsPerWriteAndByte};
 use lull_replication::path::Path;
-use lull_replication::relay::Relay;
 use lull_replication::replica::{
     Answer, Config, Counters, Event, Outage, ReadId, Replica, Skew, Step,
 };
@@ -28,14 +25,12 @@ use lull_replication::subscription::{Pattern, Subscription};
 use lull_replication::time::{LocalTime, Reading};
 use lull_replication::token::Keyring;
 use lull_replication::types::{ReplicaId, Sequence};
-use lull_transport::Options;
 use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::children::Children;
-use super::clock::{certificate_time, until};
+use super::clock::until;
 use super::outlines::Outlines;
 use super::{Clock, DaemonError, OnPanic, end, worker_of};
 use crate::identity::ReplicaIdentity;
@@ -43,6 +38,7 @@ use crate::store::{
     Bodies, Body, BodyReader, Done, ReplicaState, Settings, Store, StoreError, Worker,
 };
 
+pub use self::children::RelayOptions;
 pub use self::reads::{Found, Pending, ReadError};
 pub(crate) use self::retries::Retries;
 pub use self::status::{OutageStatus, ReplicaStatus};
@@ -62,28 +58,6 @@ pub struct ReplicaOptions {
     pub via: Option<String>,
     /// How it serves other replicas, if it is a relay.
     pub relay: Option<RelayOptions>,
-}
-
-/// The options of a relay.
-#[derive(Clone, Debug)]
-pub struct RelayOptions {
-    /// The listening address for replicas.
-    pub listen: String,
-    /// How speculative bodies are sent.
-    pub background: Options,
-}
-
-impl RelayOptions {
-    /// Listens at this address, and waits for connections from now on.
-    fn bind(&self) -> Result<TcpListener, DaemonError> {
-        let listen = |address: &str| -> io::Result<TcpListener> {
-            let listener = net::TcpListener::bind(address)?;
-            listener.set_nonblocking(true)?;
-            TcpListener::from_std(listener)
-        };
-        let failed = |source| DaemonError::Listen { address: self.listen.clone(), source };
-        listen(&self.listen).map_err(failed)
-    }
 }
 
 impl ReplicaOptions {
@@ -233,6 +207,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Core {
+    fn new(machine: Replica<Body>, children: Option<Children>) -> Self {
+        Core {
+            machine,
+            children,
+            has_work: false,
+            worker: None,
+            reads: BTreeMap::new(),
+            last_read: ReadId(0),
+            remember: Vec::new(),
+            remembered: Default::default(),
+            remembered_until: None,
+            timeout: None,
+            close: false,
+            renew: false,
+            was_connected: false,
+            outage: None,
+            failed: None,
+            closed: false,
+            counters: Counters::default(),
+        }
+    }
+
     fn done(&mut self, now: Reading, done: Result<Done, StoreError>) {
         match done {
             Ok(Done::Stored(digest, outcome)) => self.machine.handle_stored(now, &digest, outcome),
@@ -452,37 +448,11 @@ impl ReplicaDaemon {
         let config = Config { replica: identity.replica(), ..config };
         let mut machine = Replica::recover(now, config, opened.image, opened.bodies);
         machine.subscribe(only);
-        let listener = relay.as_ref().map(RelayOptions::bind).transpose()?;
-        let children = if listener.is_some() {
-            // It says at once if it may not.
-            identity.accept(certificate_time(&clock))?;
-            let (config, policy) = (origin::Config::default(), Box::new(ReadsPerWriteAndByte));
-            Some(Children::new(Relay::new(now, config, policy, &mut machine)))
-        } else {
-            None
-        };
-        let core = Core {
-            machine,
-            children,
-            has_work: false,
-            worker: None,
-            reads: BTreeMap::new(),
-            last_read: ReadId(0),
-            remember: Vec::new(),
-            remembered: Default::default(),
-            remembered_until: None,
-            timeout: None,
-            close: false,
-            renew: false,
-            was_connected: false,
-            outage: None,
-            failed: None,
-            closed: false,
-            counters: Counters::default(),
-        };
+        let relay = relay.map(|relay| relay.open(now, &identity, &clock, &mut machine));
+        let (children, relay) = relay.transpose()?.unzip();
         let shared = Arc::new(Shared {
             clock,
-            core: Mutex::new(core),
+            core: Mutex::new(Core::new(machine, children)),
             identity: Mutex::new(identity),
             via,
             connected_to: Mutex::default(),
@@ -508,12 +478,8 @@ impl ReplicaDaemon {
             tokio::spawn(async move { timing.keep_time().await }),
             tokio::spawn(async move { session::keep_connected(&connecting).await }),
         ];
-        if let (Some(listener), Some(relay)) = (listener, relay) {
-            if let Ok(address) = listener.local_addr() {
-                (shared.on_event)(ReplicaEvent::Relaying(address));
-            }
-            let accepting = children::accept(Arc::clone(&shared), listener, relay.background);
-            tasks.push(tokio::spawn(accepting));
+        if let Some(listening) = relay {
+            tasks.push(tokio::spawn(children::accept(Arc::clone(&shared), listening)));
         }
         Ok(ReplicaDaemon { shared, tasks })
     }
