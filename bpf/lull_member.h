@@ -208,7 +208,7 @@ static LULL_INLINE void lull_on_ack(struct lull_path *p, struct lull_member *m,
 	if (a->rtt_us)
 		lull_on_rtt(p, m, a, now_us, lull_min(a->rtt_us, LULL_RTT_LIMIT));
 	LULL_FORGET();
-	m->unlimited |= a->acked && (!a->app_limited || lull_path_is_used_up(p));
+	m->unlimited |= a->acked && (!a->app_limited || lull_path_is_used_up_by(p, left));
 	lull_capacity_deliver(&p->capacity, a->acked);
 	LULL_FORGET();
 	if (a->lost && lull_is_new_loss(m, a->prior_delivered)) {

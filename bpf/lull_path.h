@@ -61,10 +61,10 @@ static LULL_INLINE u64 lull_path_is_worth_sharing(const struct lull_path *p, u64
 	return lull_is_least(free, p->window / 4) & lull_is_least(free, 2 * LULL_TWO);
 }
 
-/* Whether the window limits the connections together: no other one may use what is left. */
-static LULL_INLINE bool lull_path_is_used_up(const struct lull_path *p)
+/* Whether a leader with so many packets in flight leaves too little for any other connection. */
+static LULL_INLINE bool lull_path_is_used_up_by(const struct lull_path *p, u32 packets)
 {
-	u64 free = lull_path_free_beside(p, p->in_flight);
+	u64 free = lull_path_free_beside(p, packets);
 
 	return p->members > 1 && !lull_path_is_worth_sharing(p, free);
 }

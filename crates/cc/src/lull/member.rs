@@ -221,7 +221,7 @@ impl Member {
         if let Some(rtt) = ack.rtt_micros {
             self.handle_rtt(path, ack, now, rtt.get().min(RTT_LIMIT));
         }
-        self.unlimited |= ack.acked > 0 && (!ack.app_limited || path.is_used_up());
+        self.unlimited |= ack.acked > 0 && (!ack.app_limited || path.is_used_up_by(left));
         path.capacity.deliver(ack.acked);
         if ack.lost > 0 && self.rounds.is_new_loss(ack.prior_delivered) {
             path.handle_loss(now, self.rtt_at_loss());

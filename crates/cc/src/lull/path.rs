@@ -240,10 +240,10 @@ impl Path {
         free >= self.window / 4 && free >= 2 * TWO
     }
 
-    /// Whether the window limits the connections together, although the leader's application or receiver limits the
-    /// leader: no other connection may use what is left.
-    pub(super) fn is_used_up(&self) -> bool {
-        self.members > 1 && !self.is_worth_sharing(self.free_beside(self.in_flight))
+    /// Whether a leader with so many packets in flight leaves too little for any other connection. Then the window
+    /// has to grow, although the leader's application or receiver limits the leader.
+    pub(super) fn is_used_up_by(&self, packets: u32) -> bool {
+        self.members > 1 && !self.is_worth_sharing(self.free_beside(u64::from(packets)))
     }
 
     pub(super) fn full_window(&self) -> u64 {
