@@ -249,7 +249,7 @@ mod tests {
         let bodies: Vec<_> = (0..MAX_WAITING + 2)
             .map(|_| {
                 let encoder = Encoder::new(Coding::Gzip).expect("it is a coding");
-                let long = (0..CHUNK * 64).map(|at| (at * at >> 7) as u8).collect::<Vec<u8>>();
+                let long = (0..CHUNK * 64).map(|at| ((at * at) >> 7) as u8).collect::<Vec<u8>>();
                 CompressedBody::new(Body::full(long), encoder, &compressor)
             })
             .collect();
