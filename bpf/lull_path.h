@@ -49,7 +49,7 @@ static LULL_INLINE u64 lull_path_min_rtt(const struct lull_path *p)
 	return lull_delay_min_rtt(&p->delay);
 }
 
-/* What so many packets in flight leave of the window. */
+/* The part of the window that is free beside so many packets in flight. */
 static LULL_INLINE u64 lull_path_free_beside(const struct lull_path *p, u64 packets)
 {
 	return lull_less(p->window, lull_min(packets, LULL_IN_FLIGHT_LIMIT) << LULL_SHIFT);

@@ -27,7 +27,7 @@ const over = () => off || leaving || doc.hidden || tried.size > 63;
 // Speculation rules that are in the page now.
 const rules = [];
 
-// Longer ones nobody knows. The page says in its tag whether its visitor is in the control group, and so it stays.
+// URLs of more characters are not in the model. The page's tag says whether its visitor is in the control group.
 const post = what => JSON.stringify({v: 1, page: bare().replace(here.origin, '').slice(0, 1024), held: +tag.dataset.held, ...what});
 
 const say = what => navigator.sendBeacon(lull + 'beacon', post(what));

@@ -101,6 +101,11 @@ impl Coding {
     }
 }
 
+/// Whether a request or a response forbids another coding (RFC 9111 §5.2.1.6, §5.2.2.6).
+pub(crate) fn forbids_changes(headers: &HeaderMap) -> bool {
+    fields::may_direct(headers, &["no-transform"])
+}
+
 /// Removes the headers of a response that are about exact bytes: its body will have others.
 pub(crate) fn forget_bytes(headers: &mut HeaderMap) {
     for name in [CONTENT_LENGTH, ACCEPT_RANGES] {

@@ -230,7 +230,7 @@ impl Path {
         self.delay.is_shallow() && !self.fair_queueing.keeps_flows_apart()
     }
 
-    /// What so many packets in flight leave of the window.
+    /// The part of the window that is free beside so many packets in flight.
     pub(super) fn free_beside(&self, packets: u64) -> u64 {
         self.window.saturating_sub(packets.min(IN_FLIGHT_LIMIT) << SHIFT)
     }

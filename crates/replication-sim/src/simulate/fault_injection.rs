@@ -416,7 +416,7 @@ impl World {
             match machine.refusal() {
                 Some(Refusal::Ahead(_)) => self.situations.add(Situation::BackupBehind),
                 Some(Refusal::Diverged) => self.situations.add(Situation::BackupDiverged),
-                // A relay that was refused serves nobody.
+                // A rejected relay serves no replica.
                 _ if self.replicas[at].parent.is_some() && !machine.is_connected() => {}
                 _ if received > restored => {
                     self.stuck.push(format!("replica {at} took an old backup for its origin"));

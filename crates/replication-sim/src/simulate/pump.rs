@@ -128,7 +128,7 @@ impl World {
 
     /// Carries out a replica's requests until there are no more.
     pub(super) fn pump_replica(&mut self, replica: usize) {
-        self.settle_relay(replica);
+        self.update_relay(replica);
         let Some((closed, forgotten)) = self.take_answers_of_replica(replica) else { return };
         let World { replicas, random, .. } = self;
         let host = &mut replicas[replica];

@@ -99,10 +99,10 @@ impl World {
         }
     }
 
-    pub(super) fn settle_relay(&mut self, relay: usize) {
+    pub(super) fn update_relay(&mut self, relay: usize) {
         let change = self.with_relay(relay, |machine, replica, now| {
             let before = machine.serves();
-            machine.settle(now, replica);
+            machine.handle_replica(now, replica);
             (before, machine.serves())
         });
         if change == Some((true, false)) {

@@ -246,7 +246,7 @@ impl<P: Clone> Origin<P> {
             })
     }
 
-    /// Whether nobody has the body of a version.
+    /// Whether the body of a version is lost here and at the parent.
     pub(super) fn is_lost_for(&self, path: &Path, version: &Version) -> bool {
         let is_lost = self.bodies.references.is_lost(&version.content.digest);
         is_lost

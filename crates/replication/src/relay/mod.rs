@@ -6,7 +6,7 @@
 //! the origin and back, as without a relay, and no clock of the relay matters. `docs/replication.md` has the proof.
 //!
 //! A relay serves while it is connected to its parent and has all that it received in one log. Otherwise the connections
-//! of its children end. Whether a child may be served is asked for above: see [`Vouch`].
+//! of its children end. The origin decides whether a child may be served: see [`Vouch`].
 //!
 //! ```text
 //!   parent ═▶ Replica ── commits, heartbeats, bodies ──▶ Origin (follower) ═▶ children
@@ -31,7 +31,7 @@ use children::{Asker, Children};
 
 /// The additional state machine of a replica that is a relay.
 ///
-/// After each call of the replica call [`settle`](Relay::settle), and after that
+/// After each call of the replica call [`handle_replica`](Relay::handle_replica), and after that
 /// [`poll_event`](Relay::poll_event) and the `poll_…` of [`origin`](Relay::origin) for each child. While
 /// [`Origin::has_more`], call [`go_on`](Relay::go_on).
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl<P: Clone> Relay<P> {
             wanted: BTreeSet::new(),
             has_news: false,
         };
-        relay.settle(now, replica);
+        relay.handle_replica(now, replica);
         relay
     }
 
@@ -136,7 +136,7 @@ impl<P: Clone> Relay<P> {
         if self.children.greet(hello, vouch) {
             self.report_relays(replica);
         }
-        self.settle(now, replica);
+        self.handle_replica(now, replica);
     }
 
     /// Another message of a child has arrived, which was identified by its certificate.
@@ -166,7 +166,7 @@ impl<P: Clone> Relay<P> {
             _ => {}
         }
         self.origin.handle_frame(now, child, frame);
-        self.settle(now, replica);
+        self.handle_replica(now, replica);
     }
 
     /// The connections of a child have ended. `session` says which ones.
@@ -181,7 +181,7 @@ impl<P: Clone> Relay<P> {
             self.report_relays(replica);
         }
         self.origin.handle_disconnected(child, session);
-        self.settle(now, replica);
+        self.handle_replica(now, replica);
     }
 
     /// Another machine has joined under the number of a child.
@@ -193,18 +193,18 @@ impl<P: Clone> Relay<P> {
     /// The store has not found a body that a child is to get.
     pub fn handle_missing(&mut self, now: Reading, replica: &mut Replica<P>, digest: &Digest) {
         replica.handle_missing(now, digest);
-        self.settle(now, replica);
+        self.handle_replica(now, replica);
     }
 
     /// Continues work on large commits and trees.
     pub fn go_on(&mut self, now: Reading, replica: &mut Replica<P>) {
         self.has_news = true;
         self.origin.go_on(now);
-        self.settle(now, replica);
+        self.handle_replica(now, replica);
     }
 
     /// The replica has handled something.
-    pub fn settle(&mut self, now: Reading, replica: &mut Replica<P>) {
+    pub fn handle_replica(&mut self, now: Reading, replica: &mut Replica<P>) {
         replica.look_at_bodies();
         self.follow_connection(replica);
         while let Some(relayed) = replica.poll_relayed() {

@@ -215,7 +215,7 @@ impl Tree {
         let mut moved = false;
         let node = self.node(at);
         if let Some(relay) = &mut node.relay {
-            relay.settle(now, &mut node.replica);
+            relay.handle_replica(now, &mut node.replica);
         }
         node.run_disk(now);
         while let Some(event) = node.replica.poll_event() {
@@ -311,7 +311,7 @@ impl Tree {
     }
 
     /// Delivers everything.
-    fn settle(&mut self) {
+    fn deliver_all(&mut self) {
         for _ in 0..100 {
             let nodes = 1..=self.nodes.len();
             if !nodes.map(|at| self.exchange(at)).fold(false, |one, other| one | other) {
@@ -333,7 +333,7 @@ impl Tree {
                     self.node(at).connected = false;
                 }
             }
-            self.settle();
+            self.deliver_all();
         }
     }
 
@@ -342,7 +342,7 @@ impl Tree {
         let request = Request { what: What::Object(path(name)), after: Sequence::ZERO };
         self.answers.clear();
         let why = self.node(at).replica.handle_read(now, ReadId(1), request);
-        self.settle();
+        self.deliver_all();
         let why = self.node(at).replica.why(ReadId(1)).or(why);
         match self.answers.pop() {
             Some(answer) => Ok((answer.outcome, answer.at)),
@@ -368,7 +368,7 @@ impl Tree {
 #[test]
 fn commits_pass_through_relays_unchanged() {
     let mut tree = Tree::new(&[ORIGIN, 1, 2]);
-    tree.settle();
+    tree.deliver_all();
     tree.write(&["a", "b"]);
     let last = tree.write(&["a"]);
     tree.pass(200);
@@ -407,7 +407,7 @@ fn relay_without_parent_disconnects_its_children() {
     assert!(tree.node(2).replica.is_connected());
     tree.disconnect(1);
     tree.node(1).is_cut = true;
-    tree.settle();
+    tree.deliver_all();
     assert!(!tree.node(2).replica.is_connected());
     // Without a connection the larger Δ counts.
     tree.pass(10_000);
@@ -437,7 +437,7 @@ fn demand_is_answered_by_the_nearest_body() {
 #[test]
 fn lost_body_is_reported_through_the_relay() {
     let mut tree = Tree::taking(&[ORIGIN, 1], "other");
-    tree.settle();
+    tree.deliver_all();
     tree.write(&["a"]);
     let now = tree.now(ORIGIN);
     tree.origin.handle_missing(now, &payload(100).digest);
@@ -449,14 +449,14 @@ fn lost_body_is_reported_through_the_relay() {
 #[test]
 fn loop_of_relays_is_refused() {
     let mut tree = Tree::new(&[2, 1]);
-    tree.settle();
+    tree.deliver_all();
     let refused = tree.nodes.iter().filter(|node| node.replica.refusal() == Some(Refusal::Loop));
     assert_eq!(refused.count(), 1);
     let mut alone = Tree::new(&[1]);
-    alone.settle();
+    alone.deliver_all();
     assert_eq!(alone.node(1).replica.refusal(), Some(Refusal::Loop));
     let mut three = Tree::new(&[3, 1, 2]);
-    three.settle();
+    three.deliver_all();
     assert!(three.nodes.iter().any(|node| node.replica.refusal() == Some(Refusal::Loop)));
 }
 
@@ -543,7 +543,7 @@ proptest! {
     #[test]
     fn lease_never_covers_commits_that_were_not_received(acts in vec(act(), 1..40)) {
         let mut tree = Tree::new(&[ORIGIN, 1, 1, 2]);
-        tree.settle();
+        tree.deliver_all();
         for act in acts {
             match act {
                 Act::Write(count) => {

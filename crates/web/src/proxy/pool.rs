@@ -285,7 +285,7 @@ pub(crate) const BUFFER_BYTES: usize = 64 << 10;
 /// Bytes of a response that an HTTP/2 server may send before they are taken.
 const H2_WINDOW: u32 = 256 << 10;
 
-/// Whether an address is of this machine, or of a network that nobody pays by the byte (RFC 1918, 4193, 3927).
+/// Whether an address is of this machine or of a private network (RFC 1918, 4193, 3927), where bytes cost nothing.
 fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => {

@@ -4,8 +4,8 @@
 //! decompress the page anyway, and for prefetches, which can wait until a processor is idle.
 
 use http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    HeaderMap, HeaderValue, RANGE,
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap,
+    HeaderValue, RANGE,
 };
 use http::{StatusCode, response};
 use http_body::Body as _;
@@ -13,7 +13,7 @@ use http_body::Body as _;
 use super::body::Body;
 use super::idle_compression::{CompressedBody, IdleCompressor};
 use super::inline_compression::InlineBody;
-use crate::content_coding::{self, Coding, Encoder};
+use crate::content_coding::{self, Coding, Encoder, forbids_changes};
 
 /// A shorter body does not become much shorter.
 const MIN_BYTES: u64 = 512;
@@ -74,14 +74,7 @@ impl Recoding {
     }
 }
 
-fn forbids_changes(headers: &HeaderMap) -> bool {
-    let values = headers.get_all(CACHE_CONTROL);
-    values.iter().any(|value| {
-        value.to_str().map_or(true, |value| value.to_ascii_lowercase().contains("no-transform"))
-    })
-}
-
-/// Whether what has become of it is text of some length.
+/// Whether the body for the client is text of some length.
 fn is_worth_it(head: &response::Parts, body: &Body) -> bool {
     let headers = &head.headers;
     let says = |value: &HeaderValue| value.to_str().ok()?.parse::<u64>().ok();
@@ -92,11 +85,11 @@ fn is_worth_it(head: &response::Parts, body: &Body) -> bool {
         && headers.get(CONTENT_TYPE).is_some_and(is_text)
 }
 
-/// Whether a media type is of text, which compresses well.
+/// Whether bodies of a media type become much shorter by compression: text, and WebAssembly.
 fn is_text(kind: &HeaderValue) -> bool {
     let kind = kind.to_str().unwrap_or("").split(';').next().unwrap_or("").trim();
     let kind = kind.to_ascii_lowercase();
-    let of_application = ["javascript", "json", "xml", "manifest", "wasm"];
+    let of_application = ["javascript", "json", "xml", "wasm"];
     // Events are to arrive one by one.
     (kind.starts_with("text/") && kind != "text/event-stream")
         || kind.starts_with("application/") && of_application.iter().any(|end| kind.ends_with(end))

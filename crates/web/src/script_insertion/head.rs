@@ -114,7 +114,7 @@ pub fn decide_for(
     if is_download(headers) {
         return Err(LeftAlone::Download);
     }
-    if forbids_changes(headers) || forbids_changes(&request.headers) {
+    if [headers, &request.headers].into_iter().any(content_coding::forbids_changes) {
         return Err(LeftAlone::NoTransform);
     }
     if fields::single(headers, CONTENT_LENGTH) == Some("0") {
@@ -284,10 +284,6 @@ fn html_encoding(headers: &HeaderMap) -> Result<(&'static Encoding, bool), LeftA
 /// With HTML's rules a tag could seem open that is not, and hide the following text.
 fn is_xhtml(kind: &str) -> bool {
     kind.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case("application/xhtml+xml")
-}
-
-fn forbids_changes(headers: &HeaderMap) -> bool {
-    fields::may_direct(headers, &["no-transform"])
 }
 
 fn is_download(headers: &HeaderMap) -> bool {

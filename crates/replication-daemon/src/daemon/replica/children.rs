@@ -95,7 +95,7 @@ pub(super) struct Children {
 impl Children {
     /// After each call of the replica: passes on what is new. Returns whether work is left.
     pub(super) fn pump(&mut self, now: Reading, replica: &mut Replica<Body>) -> bool {
-        self.relay.settle(now, replica);
+        self.relay.handle_replica(now, replica);
         let mut has_news = self.relay.take_news();
         while let Some(event) = self.relay.poll_event() {
             match event {
