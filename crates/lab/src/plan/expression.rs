@@ -12,12 +12,15 @@ use std::sync::OnceLock;
 use lull_sim::fluid::{self, FluidParameters, NiceRules};
 use minijinja::value::{Kwargs, Rest, Serde, ValueKind};
 use minijinja::{Environment, UndefinedBehavior, Value};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// An expression with a valid syntax.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub struct Expression(String);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expression {
+    text: String,
+    /// The quantities that it uses, with dots, and the functions that it calls; sorted.
+    names: Vec<String>,
+}
 
 /// Why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -120,39 +123,45 @@ impl Expression {
     /// # Errors
     /// Syntax errors.
     pub fn new(text: impl Into<String>) -> Result<Self, ExpressionError> {
-        let expression = Expression(text.into());
-        environment()
-            .compile_expression(&expression.0)
-            .map(drop)
+        let mut expression = Expression { text: text.into(), names: Vec::new() };
+        let names = environment()
+            .compile_expression(&expression.text)
+            .map(|compiled| compiled.undeclared_variables(true))
             .map_err(|error| expression.error(&error))?;
+        expression.names.extend(names);
+        expression.names.sort();
         Ok(expression)
     }
 
     /// Its text.
     pub fn text(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// The quantities that it uses, with dots, and the functions that it calls.
-    pub(super) fn names(&self) -> Vec<String> {
-        let names = environment()
-            .compile_expression(&self.0)
-            .map(|expression| expression.undeclared_variables(true))
-            .unwrap_or_default();
-        let mut names: Vec<String> = names.into_iter().collect();
-        names.sort();
-        names
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
     }
 
     fn error(&self, error: &minijinja::Error) -> ExpressionError {
         let why = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
-        ExpressionError { expression: self.0.clone(), why }
+        ExpressionError { expression: self.text.clone(), why }
+    }
+
+    /// The quantities that it uses. A cell has thousands, including those of the cells that it refers to, and the
+    /// engine copies all that it gets.
+    fn used(&self, quantities: &serde_json::Value) -> serde_json::Value {
+        let mut used = serde_json::Value::Object(serde_json::Map::new());
+        for name in &self.names {
+            copy(name, quantities, &mut used);
+        }
+        used
     }
 
     fn value(&self, quantities: &serde_json::Value) -> Result<Value, ExpressionError> {
         environment()
-            .compile_expression(&self.0)
-            .and_then(|expression| expression.eval(Value::from(Serde(quantities))))
+            .compile_expression(&self.text)
+            .and_then(|expression| expression.eval(Value::from(Serde(self.used(quantities)))))
             .map_err(|error| self.error(&error))
     }
 
@@ -164,7 +173,7 @@ impl Expression {
         let value = self.value(quantities)?;
         let number = f64::try_from(value.clone()).ok().filter(|number| number.is_finite());
         number.ok_or_else(|| ExpressionError {
-            expression: self.0.clone(),
+            expression: self.text.clone(),
             why: format!("its value {value:?} is no finite number"),
         })
     }
@@ -182,7 +191,7 @@ impl Expression {
         let finite = |one: Value| f64::try_from(one).ok().filter(|number| number.is_finite());
         let numbers: Option<Vec<f64>> = elements.map(finite).collect();
         numbers.filter(|numbers| !numbers.is_empty()).ok_or_else(|| ExpressionError {
-            expression: self.0.clone(),
+            expression: self.text.clone(),
             why: format!("its value {value:?} is no list of finite numbers"),
         })
     }
@@ -193,6 +202,29 @@ impl Expression {
     /// If a quantity is missing.
     pub fn holds(&self, quantities: &serde_json::Value) -> Result<bool, ExpressionError> {
         Ok(self.value(quantities)?.is_true())
+    }
+}
+
+/// Copies the value of a name with dots; if there is none, the objects on the way to it.
+fn copy(name: &str, mut from: &serde_json::Value, mut to: &mut serde_json::Value) {
+    let mut keys = name.split('.').peekable();
+    while let Some(key) = keys.next() {
+        let Some(value) = from.get(key) else { return };
+        let copied = &mut to[key];
+        if keys.peek().is_none() || !value.is_object() {
+            *copied = value.clone();
+            return;
+        }
+        if !copied.is_object() {
+            *copied = serde_json::Value::Object(serde_json::Map::new());
+        }
+        (from, to) = (value, copied);
+    }
+}
+
+impl Serialize for Expression {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.text.serialize(serializer)
     }
 }
 
@@ -223,6 +255,7 @@ mod tests {
         let quantities = json!({
             "flows": 8,
             "buffer": "1bdp",
+            "place": "foreground",
             "goodput": { "foreground": { "alone": 9.5, "beside": 9.31 } },
             "time_to_80": { "background": { "left": null } },
             "goodputs": { "near": { "p": [1, 2] }, "far": { "p": [3] } },
@@ -248,6 +281,12 @@ mod tests {
             ("{ '1bdp': { 'a': 2.5 }, '4bdp': { 'a': 3 } }[buffer]['a']", 2.5),
             ("sharing_of(goodputs.near.p, goodputs.far.p)", 0.5),
             ("median([3, 1, 2.5])", 2.5),
+            // A whole, a part of it, and a part that it lacks.
+            (
+                "goodput[place]['alone'] - goodput.foreground.alone if goodput.other is undefined else 1",
+                0.0,
+            ),
+            ("goodput.foreground.alone + goodput['foreground'].alone", 19.0),
             ("median(navigations | selectattr('number', 'in', hits) | map(attribute='load'))", 4.0),
         ] {
             assert!((number(text).unwrap() - value).abs() < 1e-12, "{text}");
