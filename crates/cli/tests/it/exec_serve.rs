@@ -66,7 +66,8 @@ fn group_member_runs_program_in_background_without_root() {
     let script = format!("\"$LULL\" exec -- sh -c 'python3 -c \"$1\"; exit 7' sh \"{SENDS}\"");
     let said = finish(&mut server.shell("nogroup", &script));
     assert_eq!((said.code(), said.out.as_str()), (Some(7), "lull 4 65534 []\n"), "{said:?}");
-    let sentence = "lull: sent 2.0 kB over TCP in 2 connections, yielding for ";
+    // How long they yielded is unknown while a container on this machine has loaded 'lull', as other tests do.
+    let sentence = "lull: sent 2.0 kB over TCP in 2 connections";
     assert!(said.err.starts_with(sentence) && said.err.lines().count() == 1, "{said:?}");
     eventually("the cgroup is removed", || server.cgroups().is_empty());
 
