@@ -4,7 +4,9 @@
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
 status=0
-LULL_QUIET_MACHINE=1 LULL_REPLICATE_SEEDS=2000 LULL_REPLICATE_DATABASE_SEEDS=1000 scripts/test.sh --full || status=1
+export LULL_QUIET_MACHINE=1 LULL_CC_EVENTS=100000 LULL_REPLICATE_SEEDS=2000 LULL_REPLICATE_DATABASE_SEEDS=1000
+LULL_REPLICATE_FILES=32000 scripts/test.sh --full || status=1
+unset LULL_QUIET_MACHINE
 scripts/setup.sh plans
 
 lull=${CARGO_TARGET_DIR:-target}/checked/lull

@@ -8,7 +8,12 @@ use lull_cc::{
 };
 use lull_testing::trace::{Event, History, seed};
 
-const EVENTS: usize = 100_000;
+/// Of a history; `LULL_CC_EVENTS` sets another number.
+fn number_of_events() -> usize {
+    let number = std::env::var("LULL_CC_EVENTS").ok();
+    number.map_or(30_000, |number| number.parse().expect("LULL_CC_EVENTS is a number"))
+}
+
 const SEEDS: u64 = 3;
 
 /// All refinements, and the limits of users' and plans' settings.
@@ -49,8 +54,8 @@ fn histories() -> impl Iterator<Item = (u64, Vec<Event>)> {
     (0..SEEDS).flat_map(|i| {
         let seed = seed().wrapping_add(i);
         [
-            (seed, History::plausible(seed).take(EVENTS).collect()),
-            (seed, History::wild(seed).take(EVENTS).collect()),
+            (seed, History::plausible(seed).take(number_of_events()).collect()),
+            (seed, History::wild(seed).take(number_of_events()).collect()),
         ]
     })
 }
@@ -231,7 +236,7 @@ fn filler_with_constants_of_sack_equals_reno() {
             );
             compared += 1;
         }
-        assert!(compared > EVENTS / 2, "LULL_SEED={seed}: {compared}");
+        assert!(compared > number_of_events() / 2, "LULL_SEED={seed}: {compared}");
     }
 }
 

@@ -2,7 +2,7 @@
 //! without disks and networks.
 //!
 //! Processor time of this thread is compared between two sizes, so the speed of the machine does not matter.
-//! `LULL_REPLICATE_FILES` is the larger size (32,000); the smaller one is a sixteenth of it.
+//! `LULL_REPLICATE_FILES` is the larger size (16,000); the smaller one is a sixteenth of it.
 
 use std::time::Duration;
 
@@ -249,7 +249,7 @@ fn expect_linear(what: &str, cost: impl Fn(u64) -> f64) {
     const RUNS: usize = 3;
     const TIMES: u64 = 16;
     let most = std::env::var("LULL_REPLICATE_FILES").ok().and_then(|text| text.parse().ok());
-    let most = most.unwrap_or(32_000);
+    let most = most.unwrap_or(16_000);
     let least = |files| (0..RUNS).map(|_| cost(files)).fold(f64::INFINITY, f64::min);
     let (few, many) = (least(most / TIMES), least(most));
     let exponent = (many / few).ln() / (TIMES as f64).ln();
@@ -318,7 +318,7 @@ fn expect_short_calls(what: &str, longest_of: impl Fn(u64) -> (Duration, &'stati
     const RUNS: usize = 3;
     const TIMES: u64 = 16;
     let most = std::env::var("LULL_REPLICATE_FILES").ok().and_then(|text| text.parse().ok());
-    let most = most.unwrap_or(32_000);
+    let most = most.unwrap_or(16_000);
     let longest = |files| (0..RUNS).map(|_| longest_of(files)).min().expect("there are runs");
     let (few, many) = (longest(most / TIMES), longest(most));
     println!("{what}: {few:?} of {} files, {many:?} of {most}", most / TIMES);
