@@ -118,7 +118,8 @@ impl AffectedChannel {
             | ToOrigin::Fetched(_)
             | ToOrigin::Reads(_)
             | ToOrigin::Report(_)
-            | ToOrigin::Relays(_) => AffectedChannel::NoChannel,
+            | ToOrigin::Relays(_)
+            | ToOrigin::Below(_) => AffectedChannel::NoChannel,
         }
     }
 }

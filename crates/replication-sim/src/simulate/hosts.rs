@@ -48,6 +48,8 @@ pub(super) struct ReplicaHost {
     pub(super) connecting: bool,
     /// The relay that serves it; none if the origin does.
     pub(super) parent: Option<usize>,
+    /// It has taken some names only, in this life or an earlier one.
+    pub(super) took_some: bool,
     /// Whether it is a relay, and that part of its machine.
     pub(super) is_relay: bool,
     pub(super) relay: Option<Relay<Body>>,
@@ -183,6 +185,7 @@ impl ReplicaHost {
             excused: BTreeSet::new(),
             connecting: false,
             parent: None,
+            took_some: false,
             is_relay: false,
             relay: None,
             relay_timer: None,

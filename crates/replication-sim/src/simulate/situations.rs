@@ -195,6 +195,8 @@ situations! {
     RelayCompared,
     /// A relay served another relay.
     RelayOfRelay,
+    /// A session waited until a replica below a relay had a commit with its bodies, and it arrived.
+    ArrivedBelow,
 }
 
 impl Situation {

@@ -362,6 +362,7 @@ impl World {
         machine.seed_fault(self.options.fault);
         let only = self.clients.subscription(self.options.seed, replica, host.epoch);
         self.situations.count(Situation::Subscribed, only.patterns().len() as u64);
+        host.took_some |= !only.is_all();
         machine.subscribe(only);
         let relay =
             host.is_relay.then(|| topology::start(&self.options, &self.origin, now, &mut machine));

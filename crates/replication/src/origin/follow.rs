@@ -22,6 +22,7 @@ use crate::body_references::BodyReferences;
 use crate::faults::Fault;
 use crate::message::{Frame, Refusal, Session, ToReplica, Vouch};
 use crate::path::Path;
+use crate::subscription::Subscription;
 use crate::time::{LocalTime, Reading, WallTime};
 use crate::types::{Commit, Digest, Incarnation, Position, ReplicaId, Sequence, Version};
 
@@ -77,6 +78,8 @@ pub(super) struct Upstream {
     wants: BTreeMap<Path, usize>,
     /// Objects that are wanted, or are no longer.
     turned: VecDeque<(Path, bool)>,
+    /// The names whose bodies the relay gets from it, if those stay.
+    takes: Option<Subscription>,
     /// Versions whose bodies it has lost, and since when that is known.
     lost: BTreeMap<Path, (Sequence, LocalTime)>,
 }
@@ -104,6 +107,21 @@ impl<P: Clone> Origin<P> {
         origin.upstream = Some(Upstream::default());
         origin.bodies = Bodies::new(BodyReferences::borrowed());
         origin
+    }
+
+    /// The relay gets the bodies of these names. None if it may drop them again.
+    pub(crate) fn expect(&mut self, takes: Option<Subscription>) {
+        if let Some(upstream) = &mut self.upstream {
+            upstream.takes = takes;
+        }
+    }
+
+    /// Whether the body of an object comes here without a demand, and stays. With other strategies than TRIP it may
+    /// never come.
+    pub(super) fn is_expected(&self, path: &Path) -> bool {
+        let upstream = self.upstream.as_ref().filter(|upstream| !upstream.eager);
+        let takes = upstream.and_then(|upstream| upstream.takes.as_ref());
+        takes.is_some_and(|takes| takes.has(path))
     }
 
     /// A connection to the followed origin begins, as a new life for replicas.
@@ -347,6 +365,9 @@ impl<P: Clone> Origin<P> {
     /// A relay asks about one of its replicas; returns whether it may ask more.
     pub(super) fn vouch(&mut self, relay: ReplicaId, vouch: &Vouch) -> bool {
         let refusal = self.compare(vouch.position).err();
+        if refusal.is_none() {
+            self.admit_below(relay, vouch.replica);
+        }
         self.answer_vouch(relay, vouch.question, refusal)
     }
 

@@ -11,7 +11,7 @@ pub(super) enum Asker {
     /// The relay itself asks about a child.
     Own { child: ReplicaId, session: Session },
     /// A relay that is a child asks.
-    Relay { child: ReplicaId, session: Session, question: u64 },
+    Relay { child: ReplicaId, session: Session, question: u64, below: ReplicaId },
 }
 
 /// What is known of a greeting.

@@ -63,8 +63,10 @@ impl<P: Clone> Relay<P> {
         replica: &mut Replica<P>,
     ) -> Self {
         replica.begin_relaying();
+        let mut origin = Origin::follower(now, config, policy);
+        origin.expect(replica.kept_names());
         let mut relay = Relay {
-            origin: Origin::follower(now, config, policy),
+            origin,
             children: Children::default(),
             session: None,
             life: 0,
@@ -154,8 +156,8 @@ impl<P: Clone> Relay<P> {
             }
             _ if !self.origin.has_session(child, frame.session) => {}
             ToOrigin::Vouch(vouch) => {
-                let asker =
-                    Asker::Relay { child, session: frame.session, question: vouch.question };
+                let Vouch { question, replica: below, .. } = vouch;
+                let asker = Asker::Relay { child, session: frame.session, question, below };
                 if !self.ask(replica, asker, vouch) {
                     self.origin.hang_up(child);
                 }
@@ -217,6 +219,17 @@ impl<P: Clone> Relay<P> {
             self.admit(now, replica);
         }
         self.fetch(now, replica);
+        self.report_below(now, replica);
+    }
+
+    /// Reports on the replicas below with each ping, so that there are not more reports than pings.
+    fn report_below(&mut self, now: Reading, replica: &mut Replica<P>) {
+        if replica.take_pinged() && self.serves {
+            let news = self.origin.take_news(now, replica.id());
+            if !news.is_empty() {
+                replica.say(ToOrigin::Below(news));
+            }
+        }
     }
 
     /// Another connection to the parent makes this a new life for the children. The parent's clock, or the parent, may
@@ -273,10 +286,14 @@ impl<P: Clone> Relay<P> {
             Relayed::Lost { path, sequence } => self.origin.handle_lost(now, &path, sequence),
             Relayed::Vouched { question, refusal } => match self.children.answer(question, refusal)
             {
-                Some((Asker::Relay { child, session, question }, refusal)) => {
-                    if self.origin.has_session(child, session)
-                        && !self.origin.answer_vouch(child, question, refusal)
-                    {
+                Some((Asker::Relay { child, session, question, below }, refusal)) => {
+                    if !self.origin.has_session(child, session) {
+                        return;
+                    }
+                    if refusal.is_none() {
+                        self.origin.admit_below(child, below);
+                    }
+                    if !self.origin.answer_vouch(child, question, refusal) {
                         self.origin.hang_up(child);
                     }
                 }
@@ -324,6 +341,7 @@ impl<P: Clone> Relay<P> {
     /// Asks the parent; returns whether there was room for the question.
     fn ask(&mut self, replica: &mut Replica<P>, asker: Asker, vouch: Vouch) -> bool {
         let Some(question) = self.children.ask(asker) else { return false };
+        self.origin.drop_news(vouch.replica);
         replica.say(ToOrigin::Vouch(Vouch { question, ..vouch }));
         true
     }

@@ -1,5 +1,7 @@
 //! An origin, a chain of relays and a replica, whose messages arrive at once and in order.
 
+mod below;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use lull_cc::Bytes;

@@ -4,12 +4,12 @@ use core::time::Duration;
 
 use lull_cc::Bytes;
 
-use super::WireError;
 use super::cursor::{Reader, Writer};
 use super::sealed::Coded;
+use super::{WireError, below};
 use crate::message::{
-    Ask, MAX_CHANGES, MAX_ENTRIES, MAX_PATHS, MAX_RELAYS, Refusal, Report, Start, Stock, ToOrigin,
-    ToReplica, Tree, Vouch,
+    Ask, MAX_BELOW, MAX_CHANGES, MAX_ENTRIES, MAX_PATHS, MAX_RELAYS, Refusal, Report, Start, Stock,
+    ToOrigin, ToReplica, Tree, Vouch,
 };
 use crate::path::Path;
 use crate::subscription::{MAX_PATTERN_BYTES, MAX_PATTERNS, Pattern, Subscription};
@@ -24,6 +24,7 @@ const MAX_TO_REPLICA_BYTES: usize = 5 << 20;
 const PATHS: (&str, usize) = ("paths", MAX_PATHS);
 const PATTERNS: (&str, usize) = ("patterns", MAX_PATTERNS);
 const RELAYS: (&str, usize) = ("relays", MAX_RELAYS);
+const BELOW: (&str, usize) = ("replicas", MAX_BELOW);
 const CHANGES: (&str, usize) = ("changes", MAX_CHANGES);
 const BRANCHES: (&str, usize) = ("branches", 1 << 8);
 const LEAVES: (&str, usize) = ("leaves", 1 << 16);
@@ -71,6 +72,7 @@ mod kind {
     pub(super) const WITHDRAW: u8 = 0x0e;
     pub(super) const RELAYS: u8 = 0x0f;
     pub(super) const VOUCH: u8 = 0x10;
+    pub(super) const BELOW: u8 = 0x11;
     pub(super) const WELCOME_LOG: u8 = 0x41;
     pub(super) const WELCOME_RESYNC: u8 = 0x42;
     pub(super) const REFUSED: u8 = 0x43;
@@ -105,6 +107,7 @@ impl Coded for ToOrigin {
             ToOrigin::Withdraw(_) => kind::WITHDRAW,
             ToOrigin::Relays(_) => kind::RELAYS,
             ToOrigin::Vouch(_) => kind::VOUCH,
+            ToOrigin::Below(_) => kind::BELOW,
         }
     }
 
@@ -144,6 +147,7 @@ impl Coded for ToOrigin {
                 return write_ask(to, part);
             }
             ToOrigin::Report(report) => return write_report(to, report),
+            ToOrigin::Below(all) => return to.list(BELOW, all, below::write),
             ToOrigin::Relays(relays) => {
                 return to.list(RELAYS, relays, |to, relay| {
                     to.replica(*relay);
@@ -190,6 +194,7 @@ impl Coded for ToOrigin {
             kind::FETCHED => ToOrigin::Fetched(from.u64("count")?),
             kind::WITHDRAW => ToOrigin::Withdraw(from.path()?),
             kind::RELAYS => ToOrigin::Relays(from.list(RELAYS, 4, |from| from.replica("relay"))?),
+            kind::BELOW => ToOrigin::Below(from.list(BELOW, below::SHORTEST, below::read)?),
             kind::VOUCH => ToOrigin::Vouch(Vouch {
                 question: from.u64("question")?,
                 replica: from.replica("replica")?,
@@ -232,7 +237,7 @@ fn read_ask(kind: u8, from: &mut Reader<'_>) -> Result<Ask, WireError> {
     })
 }
 
-fn write_report(to: &mut Writer<'_>, report: &Report) -> Result<(), WireError> {
+pub(super) fn write_report(to: &mut Writer<'_>, report: &Report) -> Result<(), WireError> {
     let Report { reflects, lasts, skew, stock } = report;
     to.option(reflects.as_ref(), |to, stamp| {
         to.wall(*stamp);
@@ -268,7 +273,7 @@ fn write_report(to: &mut Writer<'_>, report: &Report) -> Result<(), WireError> {
     Ok(())
 }
 
-fn read_report(from: &mut Reader<'_>) -> Result<Report, WireError> {
+pub(super) fn read_report(from: &mut Reader<'_>) -> Result<Report, WireError> {
     let reflects = from.option("reflects", |from| from.wall("reflects"))?;
     let lasts = from.option("lasts", |from| from.u64("lasts").map(Duration::from_nanos))?;
     let skew = from.option("skew", |from| Ok((from.i64("least")?, from.i64("most")?)))?;

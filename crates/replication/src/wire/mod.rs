@@ -13,6 +13,7 @@
 //! or an error. It holds at most the longest frame of its connection. The decoded value takes at most
 //! [`EXPANSION`] times the frame's bytes.
 
+mod below;
 mod body;
 mod control;
 pub mod cursor;

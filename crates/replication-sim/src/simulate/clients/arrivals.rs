@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lull_replication::origin::{Event, Origin, Strategy};
 use lull_replication::subscription::{Pattern, Subscription};
-use lull_replication::types::{Change, ReplicaId, Sequence, Version};
+use lull_replication::types::{Change, Digest, ReplicaId, Sequence, Version};
 
 use lull_sim::random::Random;
 
@@ -61,12 +61,19 @@ impl Wait {
     pub(in super::super) fn promised(
         &self,
         origin: &OriginHost,
-        host: &ReplicaHost,
+        replicas: &[ReplicaHost],
     ) -> Vec<(&Change, Version)> {
+        let host = &replicas[self.replica];
         let Some(machine) = &origin.machine else { return Vec::new() };
         // The pushes of other strategies depend on when they are asked.
         let pushes_all = matches!(origin.config.strategy, Strategy::Trip | Strategy::PushAll);
         if !pushes_all || host.config.quota.is_some() {
+            return Vec::new();
+        }
+        // A relay passes on what it gets, and keeps.
+        let keeps_all = |host: &ReplicaHost| host.config.quota.is_none() && !host.took_some;
+        if host.parent.is_some() && (host.took_some || !relays_above(replicas, host).all(keeps_all))
+        {
             return Vec::new();
         }
         let only = machine.subscription(ReplicaId(self.replica as u32));
@@ -75,11 +82,27 @@ impl Wait {
             let version = Version { sequence: self.at, content: change.content? };
             let digest = version.content.digest;
             let is_current = machine.image().objects.get(&change.path) == Some(&version);
-            (is_current && machine.has_body(&digest) && !host.excused.contains(&digest))
+            (is_current && machine.has_body(&digest) && !self.is_excused(replicas, &digest))
                 .then_some((change, version))
         });
         promised.collect()
     }
+
+    /// Whether a body may be missing at the replica, or at a relay above it, although its arrival was reported.
+    fn is_excused(&self, replicas: &[ReplicaHost], digest: &Digest) -> bool {
+        let host = &replicas[self.replica];
+        host.excused.contains(digest)
+            || relays_above(replicas, host).any(|relay| relay.excused.contains(digest))
+    }
+}
+
+/// The relays between the origin and a replica.
+fn relays_above<'a>(
+    replicas: &'a [ReplicaHost],
+    host: &'a ReplicaHost,
+) -> impl Iterator<Item = &'a ReplicaHost> {
+    let above = |host: &&'a ReplicaHost| host.parent.map(|relay| &replicas[relay]);
+    core::iter::successors(above(&host), above)
 }
 
 impl Clients {
@@ -102,9 +125,19 @@ impl Clients {
     }
 
     /// Waits that have not ended, in words.
-    pub(in super::super) fn unarrived(&self) -> impl Iterator<Item = String> {
-        let describe = |wait: &Wait| format!("{} never came to replica {}", wait.at, wait.replica);
-        self.waits.0.iter().map(describe)
+    pub(in super::super) fn unarrived(
+        &self,
+        replicas: &[ReplicaHost],
+    ) -> impl Iterator<Item = String> {
+        // A relay that lacks a body waits for it until a read asks.
+        let is_excused = |wait: &&Wait| {
+            let contents = wait.changes.iter().filter_map(|change| change.content);
+            let mut digests = contents.map(|content| content.digest);
+            replicas[wait.replica].parent.is_some()
+                && digests.any(|digest| wait.is_excused(replicas, &digest))
+        };
+        let waits = self.waits.0.iter().filter(move |wait| !is_excused(wait));
+        waits.map(|wait| format!("{} never came to replica {}", wait.at, wait.replica))
     }
 
     /// Drops all waits.
