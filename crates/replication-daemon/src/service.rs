@@ -90,6 +90,7 @@ impl ServiceEvent {
             },
             ServiceEvent::Replica(event) => match event {
                 ReplicaEvent::Connected => "connected",
+                ReplicaEvent::Parent(_) => "parent",
                 ReplicaEvent::Disconnected { .. } => "disconnected",
                 ReplicaEvent::Refused(_) => "refused",
                 ReplicaEvent::SkewExceeded(_) => "skew",

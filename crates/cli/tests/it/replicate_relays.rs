@@ -86,6 +86,32 @@ fn peer(site: &Site, name: &str) -> Value {
 }
 
 #[test]
+fn child_of_a_killed_relay_finds_another_parent() {
+    let mut site = Site::new(&[], &[]);
+    let [one, two] = [address(), address()];
+    site.add_relay("one", &["--relay", &one]);
+    site.add_relay("two", &["--relay", &two]);
+    site.add_replica("paris", &["--via", &one, "--via", &two, "--or-origin"]);
+    let source = site.folder.path().join("source");
+    write(&source, "1");
+    site.publish(&source, &["--wait", "paris"]);
+    assert_eq!(peer(&site, "paris")["below"], "one");
+
+    // SIGKILL, of one after the other.
+    for (lost, above, version) in [("one", "two".into(), "2"), ("two", Value::Null, "3")] {
+        drop(site.replicas.remove(lost));
+        write(&source, version);
+        site.publish(&source, &["--wait", "paris"]);
+        assert_eq!(site.get("paris", "/page").body, version.repeat(1_000).into_bytes());
+        assert_eq!(peer(&site, "paris")["below"], above);
+        assert_eq!(site.told("paris", "refused"), Vec::<String>::new());
+    }
+    let told = site.told("paris", "parent");
+    let addresses = [&one, &two, &site.listen];
+    assert_eq!(told, addresses.map(|address| format!("trying {address}")));
+}
+
+#[test]
 fn revoked_replica_is_refused_by_the_relay() {
     let mut site = Site::new(&[], &[]);
     let relay = address();

@@ -197,6 +197,8 @@ situations! {
     RelayOfRelay,
     /// A session waited until a replica below a relay had a commit with its bodies, and it arrived.
     ArrivedBelow,
+    /// A replica whose parent was lost was welcomed by another one.
+    FoundParent,
 }
 
 impl Situation {

@@ -7,7 +7,7 @@ use lull_replication::message::{BodyHeader, Frame, Session, ToOrigin, ToReplica}
 use lull_replication::origin::{self, Origin, ReadsPerWriteAndByte};
 use lull_replication::replica::{self, Replica};
 use lull_replication::time::LocalTime;
-use lull_replication::types::{Digest, DiskFull, Payload, ReplicaId};
+use lull_replication::types::{Digest, DiskFull, Incarnation, Payload, ReplicaId};
 use lull_sim::events::EventQueue;
 use lull_sim::random::Random;
 
@@ -46,6 +46,8 @@ pub(super) enum Event {
     DownAtReplica { replica: usize, connection: u32 },
     /// The origin's side notices it.
     DownAtOrigin { replica: usize, connection: u32 },
+    /// A replica's former parent notices that it is gone.
+    Left { parent: Option<usize>, replica: usize, session: (Incarnation, u32) },
     /// The origin starts again.
     StartOrigin,
     /// A replica does.
@@ -241,6 +243,7 @@ impl World {
                     self.origin_loses(replica);
                 }
             }
+            Event::Left { parent, replica, session } => self.has_left(parent, replica, session),
             Event::StartOrigin => self.start_origin(),
             Event::StartReplica { replica } => self.start_replica(replica),
             Event::Write => self.write(),
@@ -278,6 +281,9 @@ impl World {
             let present = (host.disk.image.incarnation, host.link.of_this_life);
             host.link.welcomed |= matches!(frame.message, ToReplica::Welcome { .. })
                 && (frame.session.replica, frame.session.connection) == present;
+            if host.link.welcomed && core::mem::take(&mut host.has_moved) {
+                self.situations.add(Situation::FoundParent);
+            }
             self.with_replica(replica, |machine, now| machine.handle_control(now, frame));
         }
     }
@@ -396,6 +402,9 @@ impl World {
         }
         if !up || host.link.cut_until > now {
             self.connect_soon(replica, 60 * MS);
+            if !up {
+                self.find_parent(replica);
+            }
             return;
         }
         let link = &mut host.link;
@@ -413,8 +422,11 @@ impl World {
     pub(super) fn lose_connection(&mut self, replica: usize) {
         let link = &mut self.replicas[replica].link;
         link.at_replica = None;
-        link.welcomed = false;
+        let was_welcomed = core::mem::take(&mut link.welcomed);
         self.connect_soon(replica, 60 * MS);
+        if !was_welcomed {
+            self.find_parent(replica);
+        }
     }
 
     pub(super) fn origin_loses(&mut self, replica: usize) {

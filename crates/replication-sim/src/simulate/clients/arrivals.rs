@@ -72,8 +72,7 @@ impl Wait {
         }
         // A relay passes on what it gets, and keeps.
         let keeps_all = |host: &ReplicaHost| host.config.quota.is_none() && !host.took_some;
-        if host.parent.is_some() && (host.took_some || !relays_above(replicas, host).all(keeps_all))
-        {
+        if !host.parents.is_empty() && (host.took_some || !relays(replicas).all(keeps_all)) {
             return Vec::new();
         }
         let only = machine.subscription(ReplicaId(self.replica as u32));
@@ -88,21 +87,18 @@ impl Wait {
         promised.collect()
     }
 
-    /// Whether a body may be missing at the replica, or at a relay above it, although its arrival was reported.
+    /// Whether a body may be missing at the replica, or at a relay, although its arrival was reported.
     fn is_excused(&self, replicas: &[ReplicaHost], digest: &Digest) -> bool {
         let host = &replicas[self.replica];
         host.excused.contains(digest)
-            || relays_above(replicas, host).any(|relay| relay.excused.contains(digest))
+            || !host.parents.is_empty()
+                && relays(replicas).any(|relay| relay.excused.contains(digest))
     }
 }
 
-/// The relays between the origin and a replica.
-fn relays_above<'a>(
-    replicas: &'a [ReplicaHost],
-    host: &'a ReplicaHost,
-) -> impl Iterator<Item = &'a ReplicaHost> {
-    let above = |host: &&'a ReplicaHost| host.parent.map(|relay| &replicas[relay]);
-    core::iter::successors(above(&host), above)
+/// The relays, each of which may have been above a replica.
+fn relays(replicas: &[ReplicaHost]) -> impl Iterator<Item = &ReplicaHost> {
+    replicas.iter().filter(|host| host.is_relay)
 }
 
 impl Clients {
@@ -133,7 +129,7 @@ impl Clients {
         let is_excused = |wait: &&Wait| {
             let contents = wait.changes.iter().filter_map(|change| change.content);
             let mut digests = contents.map(|content| content.digest);
-            replicas[wait.replica].parent.is_some()
+            !replicas[wait.replica].parents.is_empty()
                 && digests.any(|digest| wait.is_excused(replicas, &digest))
         };
         let waits = self.waits.0.iter().filter(move |wait| !is_excused(wait));
