@@ -101,6 +101,7 @@ impl ServiceEvent {
                 ReplicaEvent::Relaying(_) => "listening",
                 ReplicaEvent::ChildConnected { .. } => "child-connected",
                 ReplicaEvent::ChildDisconnected { .. } => "child-disconnected",
+                ReplicaEvent::Cut(_) => "cut",
                 ReplicaEvent::ChildRejected { .. } => "rejected",
             },
             ServiceEvent::Ending => "ending",

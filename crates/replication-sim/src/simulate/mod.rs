@@ -13,6 +13,7 @@ mod clock;
 mod disk;
 mod durable;
 mod fault_injection;
+mod forwarding;
 mod hosts;
 mod join;
 mod medium;

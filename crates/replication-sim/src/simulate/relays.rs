@@ -22,7 +22,7 @@ impl World {
     }
 
     /// Does something with a relay.
-    fn with_relay<T>(
+    pub(super) fn with_relay<T>(
         &mut self,
         relay: usize,
         call: impl FnOnce(&mut Relay<Body>, &mut Replica<Body>, Reading) -> T,

@@ -199,6 +199,10 @@ situations! {
     ArrivedBelow,
     /// A replica whose parent was lost was welcomed by another one.
     FoundParent,
+    /// A relay passed on a body while it received it.
+    PassedOn,
+    /// The rest of such a body did not come.
+    CutOffBehind,
 }
 
 impl Situation {

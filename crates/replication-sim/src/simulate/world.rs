@@ -3,11 +3,11 @@
 use core::time::Duration;
 
 use lull_cc::Timestamp;
-use lull_replication::message::{BodyHeader, Frame, Session, ToOrigin, ToReplica};
+use lull_replication::message::{Frame, Session, ToOrigin, ToReplica};
 use lull_replication::origin::{self, Origin, ReadsPerWriteAndByte};
 use lull_replication::replica::{self, Replica};
 use lull_replication::time::LocalTime;
-use lull_replication::types::{Digest, DiskFull, Incarnation, Payload, ReplicaId};
+use lull_replication::types::{Digest, DiskFull, Incarnation, ReplicaId};
 use lull_sim::events::EventQueue;
 use lull_sim::random::Random;
 
@@ -15,6 +15,7 @@ use super::clients::Clients;
 use super::clock::{MS, TrueTime};
 use super::disk::Done;
 use super::durable::Body;
+use super::forwarding::{InTransit, TransferId, Transfers};
 use super::hosts::{Common, OriginHost, ReplicaHost};
 use super::pool::Pool;
 use super::{Options, Outcome, Situation, Situations, topology};
@@ -28,6 +29,8 @@ pub(super) enum Event {
     ToReplica { replica: usize, connection: u32, slot: u32 },
     /// A body for a replica.
     Body { replica: usize, connection: u32, slot: u32 },
+    /// A relay begins to receive a body, and may pass it on.
+    Arriving { transfer: TransferId },
     /// A background connection of the origin accepts more.
     Free,
     /// One of a relay does, or the relay goes on with a large commit.
@@ -96,7 +99,9 @@ pub(super) struct World {
     pub(super) replicas: Vec<ReplicaHost>,
     pub(super) to_origin: Pool<Frame<ToOrigin>>,
     pub(super) to_replica: Pool<Frame<ToReplica>>,
-    pub(super) bodies: Pool<(Frame<BodyHeader>, Option<Payload<Body>>)>,
+    pub(super) bodies: Pool<InTransit>,
+    /// Bodies on their way to relays.
+    pub(super) transfers: Transfers,
     pub(super) clients: Clients,
     pub(super) situations: Situations,
     /// No further failures occur.
@@ -137,6 +142,7 @@ impl World {
             to_origin: Pool::default(),
             to_replica: Pool::default(),
             bodies: Pool::default(),
+            transfers: Transfers::default(),
             clients,
             situations: Situations::default(),
             calm: false,
@@ -208,6 +214,7 @@ impl World {
             Event::Body { replica, connection, slot } => {
                 self.deliver_body(replica, connection, slot);
             }
+            Event::Arriving { transfer } => self.begin_forwarding(transfer),
             Event::Free => self.pump_origin(),
             Event::FreeRelay { relay, epoch } => self.free_relay(relay, epoch),
             Event::OriginDisk { epoch, slot } => self.origin_disk(epoch, slot),
@@ -290,11 +297,19 @@ impl World {
 
     /// The same for a body.
     fn deliver_body(&mut self, replica: usize, connection: u32, slot: u32) {
-        let Some((frame, payload)) = self.bodies.take(slot) else { return };
-        if self.replicas[replica].link.arrives(connection, false, &mut self.random) {
+        let Some(InTransit { frame, payload, from, to }) = self.bodies.take(slot) else { return };
+        // It was cut off at the relay, and so behind it.
+        let payload = payload.filter(|_| from.is_none_or(|from| self.transfers.is_whole(from)));
+        let arrives = self.replicas[replica].link.arrives(connection, false, &mut self.random);
+        let announced = frame.message.version.map(|version| version.content.digest);
+        let is_whole = arrives && payload.as_ref().map(|payload| payload.digest) == announced;
+        if arrives {
             self.with_replica(replica, |machine, now| {
                 machine.handle_body(now, frame, payload);
             });
+        }
+        if let Some(transfer) = to {
+            self.end_forwarding(transfer, is_whole);
         }
     }
 

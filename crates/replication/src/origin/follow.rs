@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::Origin;
 use super::demands::Asked;
+use super::forward::Arriving;
 use super::history::Weight;
 use super::holds::Bodies;
 use super::image::{Append, Chain, Image};
@@ -80,6 +81,8 @@ pub(super) struct Upstream {
     turned: VecDeque<(Path, bool)>,
     /// The names whose bodies the relay gets from it, if those stay.
     takes: Option<Subscription>,
+    /// Bodies on their way from it.
+    pub(super) arriving: Arriving,
     /// Versions whose bodies it has lost, and since when that is known.
     lost: BTreeMap<Path, (Sequence, LocalTime)>,
 }
@@ -297,15 +300,20 @@ impl<P: Clone> Origin<P> {
 
     /// The demands for an object can be answered now.
     fn release_held(&mut self, path: &Path) {
+        self.move_held(path);
+        if let Some(upstream) = &mut self.upstream {
+            upstream.leave(path, usize::MAX);
+        }
+    }
+
+    /// The same while the body is still wanted from the parent.
+    pub(super) fn move_held(&mut self, path: &Path) {
         let size = self.state.image.objects.get(path).map(|version| version.content.size);
         let lane = self.config.lanes.lane_for(size.unwrap_or_default());
         for link in self.peers.values_mut().filter_map(|peer| peer.link.as_mut()) {
             for asked in link.demands.held.remove(path).unwrap_or_default() {
                 link.demands.move_to(lane, asked);
             }
-        }
-        if let Some(upstream) = &mut self.upstream {
-            upstream.leave(path, usize::MAX);
         }
     }
 

@@ -13,6 +13,7 @@ mod demand_channel;
 mod demands;
 mod fold;
 mod follow;
+mod forward;
 mod history;
 mod holds;
 mod image;

@@ -198,6 +198,21 @@ impl<P: Clone> Relay<P> {
         self.handle_replica(now, replica);
     }
 
+    /// A body begins to arrive, on the channel for reads or in the background, and each of its pieces will be verified.
+    /// Returns whether children may get it from now on: then call [`handle_arrived`](Relay::handle_arrived) at its end.
+    pub fn handle_arriving(&mut self, digest: Digest, demand: bool) -> bool {
+        if self.serves {
+            self.has_news = true;
+            self.origin.handle_arriving(digest, demand);
+        }
+        self.serves
+    }
+
+    /// All of it has arrived, and was given to the replica, or the rest does not come.
+    pub fn handle_arrived(&mut self, digest: Digest, demand: bool) {
+        self.origin.handle_arrived(digest, demand);
+    }
+
     /// Continues work on large commits and trees.
     pub fn go_on(&mut self, now: Reading, replica: &mut Replica<P>) {
         self.has_news = true;

@@ -1,6 +1,7 @@
 //! An origin, a chain of relays and a replica, whose messages arrive at once and in order.
 
 mod below;
+mod forward;
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,6 +1,7 @@
 //! The replica as a daemon.
 
 mod children;
+mod forward;
 mod parents;
 mod reads;
 mod receive;
@@ -31,6 +32,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::children::Children;
+use self::forward::Spools;
 use self::parents::Parents;
 use super::clock::until;
 use super::outlines::Outlines;
@@ -133,6 +135,9 @@ pub enum ReplicaEvent {
         /// Why.
         why: String,
     },
+    /// A body that replicas below have begun to get does not arrive whole.
+    #[error("`{0}` was cut off on its way here, and so at replicas below: they get it later")]
+    Cut(Path),
     /// A connection to this relay has failed.
     #[error("the connection from {from} failed: {why}")]
     ChildRejected {
@@ -156,6 +161,10 @@ struct Shared {
     identity: Mutex<ReplicaIdentity>,
     body_reader: BodyReader,
     outlines: Outlines,
+    /// The folder of the replica.
+    folder: PathBuf,
+    /// Bodies that children get while they arrive.
+    spools: Mutex<Spools>,
     bodies: Bodies,
     on_event: EventSink,
     /// Bytes of bodies received, on demand and speculative.
@@ -463,6 +472,8 @@ impl ReplicaDaemon {
             parents: Parents::new(via, or_origin),
             body_reader,
             outlines: Outlines::new(),
+            folder,
+            spools: Mutex::default(),
             bodies,
             on_event: Box::new(on_event),
             received: Default::default(),
