@@ -90,8 +90,7 @@ pub(super) struct Below {
 }
 
 impl Below {
-    /// Replicas whose bodies are looked for one by one, at most: of one that lacks more, nothing is said to have
-    /// arrived.
+    /// Bodies of a replica that are looked at one by one, at most. If more wait for it, none is said to have arrived.
     const MAX_PENDING: u64 = 1_024;
 
     fn forget(&mut self, replica: ReplicaId) -> Option<Vouched> {
