@@ -131,14 +131,13 @@ impl Below {
 impl<P: Clone> Origin<P> {
     /// A replica that this relay has asked about may be served below it.
     pub(crate) fn admit_below(&mut self, relay: ReplicaId, replica: ReplicaId) {
-        if relay == replica || self.below.is_via(replica, relay) {
+        if relay == replica {
             return;
         }
-        // What the former relay has reported was true then.
-        let mut known = self.below.forget(replica).and_then(|vouched| vouched.known);
-        if let Some(known) = &mut known {
-            known.connected = false;
-        }
+        let before = self.below.forget(replica).and_then(|vouched| vouched.known);
+        // What was reported so far was true then. A relay must not repeat it: the replica may have joined again since.
+        let known = before.filter(|_| self.upstream.is_none());
+        let known = known.map(|known| Known { connected: false, ..known });
         self.below.vouched.insert(replica, Vouched { via: relay, known });
         self.below.by_relay.entry(relay).or_default().insert(replica);
     }
