@@ -246,10 +246,13 @@ fn of_origin(status: &Value, replicas: &[Value], before: &[Value], seconds: f64)
     }
     for one in replicas {
         println!("  {}", one_replica(one));
-        println!(
-            "    sent: {} bytes of control, {} on demand, {} in the background",
-            one["control_bytes"], one["demand_bytes"], one["speculative_bytes"]
-        );
+        // The relay sends to those below it.
+        if one["below"].is_null() {
+            println!(
+                "    sent: {} bytes of control, {} on demand, {} in the background",
+                one["control_bytes"], one["demand_bytes"], one["speculative_bytes"]
+            );
+        }
         let earlier = before.iter().find(|other| other["name"] == one["name"]).unwrap_or(one);
         if one["connected"] == true
             && let Some(text) = progress::transfer_text(earlier, one, seconds)
@@ -322,7 +325,8 @@ fn one_replica(one: &Value) -> String {
     if let Some(at) = one["to_reach"].as_u64() {
         more += &format!(", old session tokens stay valid until it reaches state {at}");
     }
-    format!("{name}: {state}{}", more.replacen(',', ";", 1))
+    let below = one["below"].as_str().map_or_else(String::new, |relay| format!(" below {relay}"));
+    format!("{name}: {state}{below}{}", more.replacen(',', ";", 1))
 }
 
 /// The shares of objects and bytes that a replica has, and what it leaves out.

@@ -57,6 +57,8 @@ Examples:
       redirect it to another replica
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --metrics 127.0.0.1:9090
       serve status and metrics on this address only, not to all readers
+  lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --via one.example:7071 --via two.example:7071 --or-origin
+      get the files from a relay, from another one if that is lost, or from the origin
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --origin new.example:7070
       use the new address of the origin; it is remembered
   sudo lull replica run /var/lib/lull/replica --mount /srv/files
@@ -116,9 +118,13 @@ pub(crate) struct RunArgs {
     /// Address that serves other replicas; needs a ticket of lull origin ticket --relay
     #[arg(long, value_name = "HOST:PORT")]
     relay: Option<String>,
-    /// Address of the relay that this replica gets all from, instead of the origin
+    /// Address of the relay that this replica gets all from, instead of the origin. May be repeated: each further
+    /// relay is tried when those before it do not answer
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "origin")]
-    via: Option<String>,
+    via: Vec<String>,
+    /// Connect to the origin if no relay of --via answers
+    #[arg(long, requires = "via")]
+    or_origin: bool,
     /// Empty folder in which the files are mounted, read-only; needs root
     #[arg(long, value_name = "FOLDER")]
     mount: Option<PathBuf>,
@@ -225,8 +231,8 @@ impl RunArgs {
         let origin = self.origin;
         let only = subscription(&self.only)?;
         let relay = self.relay.map(|listen| RelayOptions { listen, background: Options::new() });
-        let (folder, via) = (self.folder, self.via);
-        let daemon = ReplicaOptions { folder, config, origin, only, via, relay };
+        let (folder, via, or_origin) = (self.folder, self.via, self.or_origin);
+        let daemon = ReplicaOptions { folder, config, origin, only, via, or_origin, relay };
         let clock = clock(self.lab_clock.as_deref())?;
         let (http, metrics, mount) = (self.http, self.metrics, self.mount);
         Ok(ReplicaService { daemon, clock, http, metrics, mount, blocked })

@@ -90,6 +90,7 @@ impl ServiceEvent {
             },
             ServiceEvent::Replica(event) => match event {
                 ReplicaEvent::Connected => "connected",
+                ReplicaEvent::Parent(_) => "parent",
                 ReplicaEvent::Disconnected { .. } => "disconnected",
                 ReplicaEvent::Refused(_) => "refused",
                 ReplicaEvent::SkewExceeded(_) => "skew",
@@ -100,6 +101,7 @@ impl ServiceEvent {
                 ReplicaEvent::Relaying(_) => "listening",
                 ReplicaEvent::ChildConnected { .. } => "child-connected",
                 ReplicaEvent::ChildDisconnected { .. } => "child-disconnected",
+                ReplicaEvent::Cut(_) => "cut",
                 ReplicaEvent::ChildRejected { .. } => "rejected",
             },
             ServiceEvent::Ending => "ending",

@@ -49,7 +49,7 @@ use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Digest, Incarnation, Position, ReplicaId, Sequence, Version};
 
 /// The version of the protocol that this code speaks.
-pub const PROTOCOL: u16 = 11;
+pub const PROTOCOL: u16 = 12;
 /// Paths in one message, at most.
 pub const MAX_PATHS: usize = 1_000;
 /// Changes in one message, at most: larger commits go in parts.
@@ -59,6 +59,10 @@ pub const MAX_CHANGES: usize = 1_000;
 pub const MAX_ENTRIES: usize = 1_000;
 /// Relays below a relay, at most.
 pub const MAX_RELAYS: usize = 1_000;
+/// Replicas in one [`Below`](ToOrigin::Below), at most: a relay sends one with a ping, so its rate is bounded, too.
+pub const MAX_BELOW: usize = 64;
+/// Commits in one [`Delivered`] whose bodies are to come, at most.
+pub const MAX_EXCEPT: usize = 16;
 
 /// The channel that a message takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -147,6 +151,8 @@ pub enum ToOrigin {
     Relays(Vec<ReplicaId>),
     /// A relay asks whether it may serve a replica.
     Vouch(Vouch),
+    /// A relay reports on replicas below it: those with news.
+    Below(Vec<BelowReport>),
 }
 
 /// The question whether a replica follows the origin's log, and is still admitted there.
@@ -160,6 +166,54 @@ pub struct Vouch {
     pub certificate: Digest,
     /// Its position; none if it has no state.
     pub position: Option<Position>,
+}
+
+/// What a relay knows of a replica below it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BelowReport {
+    /// The replica.
+    pub replica: ReplicaId,
+    /// The relay that serves it.
+    pub relay: ReplicaId,
+    /// Whether it is connected there.
+    pub connected: bool,
+    /// Up to where it answers reads.
+    pub committed: Sequence,
+    /// The bodies that it has.
+    pub delivered: Delivered,
+    /// Bodies that wait for it.
+    pub waiting: u64,
+    /// Its last report, and how long ago it arrived at the relay.
+    pub report: Option<(Duration, Report)>,
+}
+
+/// Commits whose bodies have all arrived at a replica, without those that are not pushed to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Delivered {
+    /// All commits up to here, at most up to where the replica answers reads.
+    pub up_to: Sequence,
+    /// But not these, in ascending order.
+    pub except: Vec<Sequence>,
+}
+
+impl Delivered {
+    /// All commits up to `up_to` but these. If they are too many, fewer commits count as delivered.
+    pub fn new(up_to: Sequence, pending: impl IntoIterator<Item = Sequence>) -> Self {
+        let mut except: Vec<_> = pending.into_iter().filter(|one| *one <= up_to).collect();
+        except.sort_unstable();
+        except.dedup();
+        let up_to = match except.get(MAX_EXCEPT) {
+            Some(next) => Sequence(next.0.saturating_sub(1)),
+            None => up_to,
+        };
+        except.truncate(MAX_EXCEPT);
+        Delivered { up_to, except }
+    }
+
+    /// Whether all bodies of the commit at `at` have arrived.
+    pub fn has(&self, at: Sequence) -> bool {
+        at <= self.up_to && self.except.binary_search(&at).is_err()
+    }
 }
 
 /// The state of a replica, for users who look at the origin.

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::site::Site;
 use crate::support::{eventually, finish, lull};
 
@@ -34,10 +36,11 @@ fn three_levels_follow_each_publication() {
     site.add_replica("london", &["--via", &lower]);
     let source = site.folder.path().join("source");
     write(&source, "1");
-    site.publish(&source, &["--wait", "relay"]);
+    // Also for replicas that the origin does not serve.
+    site.publish(&source, &["--wait", "london", "--wait", "paris"]);
     let all = ["relay", "lower", "paris", "london"];
     for name in all {
-        eventually("the files", || site.get(name, "/large").body == [b'1'; 400_000]);
+        assert!(site.get(name, "/large").body == [b'1'; 400_000], "{name}");
         for file in ["page", "docs/a"] {
             let body = fs::read(source.join(file)).unwrap();
             assert!(site.get(name, &format!("/{file}")).body == body, "{file} at {name}");
@@ -47,9 +50,22 @@ fn three_levels_follow_each_publication() {
     // Each body has left the origin once: three files and a folder.
     let status = site.status("origin");
     assert_eq!((&status["pushed"], &status["demands"]), (&4.into(), &0.into()), "{status}");
+    for (name, relay) in [("lower", "relay"), ("paris", "relay"), ("london", "lower")] {
+        // Reports come every two seconds.
+        eventually("the figures", || {
+            let text = finish(&mut lull(&["status", &site.path("origin")])).ok();
+            let begin = format!("{name}: up to date below {relay}");
+            text.lines().any(|line| {
+                line.contains(&begin)
+                    && line.contains("stale by")
+                    && line.contains("has 100.0 % of the bytes")
+            })
+        });
+    }
 
     // SIGKILL.
     drop(site.replicas.remove("relay"));
+    eventually("the loss", || peer(&site, "london")["connected"] == false);
     write(&source, "2");
     site.publish(&source, &[]);
     eventually("the end", || site.status("paris")["connected"] == false);
@@ -60,6 +76,39 @@ fn three_levels_follow_each_publication() {
         eventually("the new files", || site.get(name, "/large").body == [b'2'; 400_000]);
         assert!(site.get(name, "/page").body == [b'2'; 1_000], "{name}");
     }
+}
+
+/// What the origin knows of a replica.
+fn peer(site: &Site, name: &str) -> Value {
+    let status = site.status("origin");
+    let mut all = status["replicas"].as_array().unwrap().iter();
+    all.find(|one| one["name"] == name).unwrap().clone()
+}
+
+#[test]
+fn child_of_a_killed_relay_finds_another_parent() {
+    let mut site = Site::new(&[], &[]);
+    let [one, two] = [address(), address()];
+    site.add_relay("one", &["--relay", &one]);
+    site.add_relay("two", &["--relay", &two]);
+    site.add_replica("paris", &["--via", &one, "--via", &two, "--or-origin"]);
+    let source = site.folder.path().join("source");
+    write(&source, "1");
+    site.publish(&source, &["--wait", "paris"]);
+    assert_eq!(peer(&site, "paris")["below"], "one");
+
+    // SIGKILL, of one after the other.
+    for (lost, above, version) in [("one", "two".into(), "2"), ("two", Value::Null, "3")] {
+        drop(site.replicas.remove(lost));
+        write(&source, version);
+        site.publish(&source, &["--wait", "paris"]);
+        assert_eq!(site.get("paris", "/page").body, version.repeat(1_000).into_bytes());
+        assert_eq!(peer(&site, "paris")["below"], above);
+        assert_eq!(site.told("paris", "refused"), Vec::<String>::new());
+    }
+    let told = site.told("paris", "parent");
+    let addresses = [&one, &two, &site.listen];
+    assert_eq!(told, addresses.map(|address| format!("trying {address}")));
 }
 
 #[test]

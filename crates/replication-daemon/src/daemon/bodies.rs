@@ -16,7 +16,8 @@ use tokio::task::AbortHandle;
 use super::child::Link;
 use super::link::Outgoing;
 use super::outlines::Outlines;
-use super::{LinkError, read_with_retries};
+use super::spool::{Spool, SpooledPiece};
+use super::{LinkError, blocking, read_with_retries};
 use crate::store::{Body, BodyReader, StoreError};
 
 /// The hashes of a body's pieces; none if it is missing or corrupt.
@@ -48,6 +49,11 @@ pub(super) trait Serves: Send + Sync + 'static {
 
     /// The outlines of its bodies.
     fn outlines(&self) -> &Outlines;
+
+    /// A body that still arrives here, and can be passed on.
+    fn spool(&self, _digest: &Digest) -> Option<Arc<Spool>> {
+        None
+    }
 }
 
 /// Sends the bodies of a channel, as fast as the connection accepts them. The background connection accepts
@@ -220,6 +226,8 @@ struct Sending<'a, S> {
     frame: Frame<BodyHeader>,
     lane: Lane,
     next: Next,
+    /// Where its pieces come from, if it still arrives here.
+    spool: Option<Arc<Spool>>,
 }
 
 /// The next part of a body.
@@ -228,6 +236,8 @@ enum Next {
     All,
     /// Its first part, once the hashes of its pieces are known.
     Beginning(Coming),
+    /// Its first part, with these hashes.
+    Header(Arc<Outline>),
     /// The hashes, from this message of them on.
     Hashes(Arc<Outline>, usize),
     /// The pieces from this one on.
@@ -250,6 +260,12 @@ impl Drop for Coming {
 impl<'a, S: Serves> Sending<'a, S> {
     fn new(shared: &'a Arc<S>, link: &'a Arc<Link>, frame: Frame<BodyHeader>) -> Self {
         let lane = Lanes::default().of_body(&frame.message);
+        let spool = content(&frame.message).and_then(|content| shared.spool(&content.digest));
+        if let Some(spool) = spool {
+            spool.watch(link);
+            let next = Next::Header(Arc::clone(spool.outline()));
+            return Sending { shared, link, frame, lane, next, spool: Some(spool) };
+        }
         let next = match content(&frame.message) {
             Some(content) if content.size.0 > PIECE as u64 => {
                 let (outlines, body_reader) =
@@ -266,7 +282,7 @@ impl<'a, S: Serves> Sending<'a, S> {
             }
             _ => Next::All,
         };
-        Sending { shared, link, frame, lane, next }
+        Sending { shared, link, frame, lane, next, spool: None }
     }
 
     /// Queues the next part.
@@ -284,6 +300,12 @@ impl<'a, S: Serves> Sending<'a, S> {
             Next::Beginning(coming) => {
                 let found = coming.found.try_recv();
                 self.beginning(content, found, to).await
+            }
+            Next::Header(outline) => {
+                let outline = Arc::clone(outline);
+                self.header(to)?;
+                self.next = Next::Hashes(outline, 0);
+                Ok(SendState::Goes)
             }
             Next::Hashes(outline, number) => {
                 let (outline, number) = (Arc::clone(outline), *number);
@@ -335,7 +357,7 @@ impl<'a, S: Serves> Sending<'a, S> {
             Err(TryRecvError::Closed) => return Err(LinkError::GivenUp),
         };
         self.header(to)?;
-        let Some(outline) = outline else { return self.broken(to) };
+        let Some(outline) = outline else { return self.cut_off(to) };
         self.next = Next::Hashes(outline, 0);
         Ok(SendState::Goes)
     }
@@ -373,9 +395,23 @@ impl<'a, S: Serves> Sending<'a, S> {
             return self.broken(to);
         }
         let Content { digest, size, .. } = content;
-        let piece = move |body_reader: &BodyReader| body_reader.piece(&digest, size, number);
-        let Some(bytes) = self.ask_store(&content, piece).await? else { return self.broken(to) };
+        let bytes = if let Some(spool) = self.spool.clone() {
+            match blocking(move || spool.piece(number)).await.ok_or(LinkError::GivenUp)?? {
+                SpooledPiece::Here(bytes) => bytes,
+                SpooledPiece::Waits => return Ok(SendState::Waits),
+                SpooledPiece::Cut => return self.cut_off(to),
+            }
+        } else {
+            let piece = move |body_reader: &BodyReader| body_reader.piece(&digest, size, number);
+            match self.ask_store(&content, piece).await? {
+                Some(bytes) => bytes.to_vec(),
+                None => return self.cut_off(to),
+            }
+        };
         if !outline.has(number, &bytes) {
+            if self.spool.is_some() {
+                return self.cut_off(to);
+            }
             check_again(&**self.shared, &content).await?;
             return self.broken(to);
         }
@@ -384,7 +420,7 @@ impl<'a, S: Serves> Sending<'a, S> {
             self.ends(true);
         }
         let lane = self.lane;
-        self.put(to, BodyPart::Piece { lane, number, bytes: bytes.to_vec() })?;
+        self.put(to, BodyPart::Piece { lane, number, bytes })?;
         self.next = Next::Pieces(outline, number + 1);
         Ok(if is_last { SendState::Ends } else { SendState::Goes })
     }
@@ -397,6 +433,13 @@ impl<'a, S: Serves> Sending<'a, S> {
         self.ends(false);
         self.put(to, BodyPart::Broken { lane: self.lane })?;
         Ok(SendState::Ends)
+    }
+
+    /// The rest is not here. At a relay it may come later.
+    fn cut_off(&self, to: &mut Outgoing<impl AsyncWrite + Unpin>) -> Result<SendState, LinkError> {
+        let replica = self.link.replica;
+        self.shared.with_machine(|machine| machine.handle_cut_off(replica, &self.frame));
+        self.broken(to)
     }
 
     /// The machine learns of the end before that leaves, because the replica may confirm it at once.

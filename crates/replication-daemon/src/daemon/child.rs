@@ -50,6 +50,12 @@ impl Link {
         self.speculative.notify_one();
     }
 
+    /// There may be more of a body.
+    pub(super) fn wake_bodies(&self) {
+        self.demand.notify_one();
+        self.speculative.notify_one();
+    }
+
     /// Takes the place of a body channel, which one connection may have.
     pub(super) fn take(&self, channel: Channel) -> bool {
         let taken = match channel {
@@ -118,7 +124,8 @@ impl AffectedChannel {
             | ToOrigin::Fetched(_)
             | ToOrigin::Reads(_)
             | ToOrigin::Report(_)
-            | ToOrigin::Relays(_) => AffectedChannel::NoChannel,
+            | ToOrigin::Relays(_)
+            | ToOrigin::Below(_) => AffectedChannel::NoChannel,
         }
     }
 }

@@ -27,6 +27,7 @@ mod observed;
 mod origin;
 mod outlines;
 mod replica;
+mod spool;
 #[cfg(test)]
 pub(crate) mod testing;
 mod unidentified;

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-#[cfg(test)]
 use lull_cc::Bytes;
 use lull_replication::lane::{Lane, Lanes};
 use lull_replication::types::{Content, Digest};
@@ -74,10 +73,22 @@ impl OutlineCache {
     }
 }
 
+/// The memory of the outline of a body.
+fn taken_by(size: Bytes) -> usize {
+    let pieces = size.0.div_ceil(PIECE as u64);
+    usize::try_from(32 * pieces).unwrap_or(MAX_BYTES) + EACH
+}
+
 impl Outlines {
     pub(super) fn new() -> Self {
         let places = Lane::ALL.map(|_| Semaphore::new(AT_ONCE));
         Outlines(Arc::new(Shared { kept: Mutex::default(), places }))
+    }
+
+    /// The outline of a body that has arrived.
+    pub(super) fn keep(&self, content: &Content, outline: &Arc<Outline>) {
+        let bytes = taken_by(content.size);
+        self.0.kept().put(content.digest, Arc::clone(outline), bytes);
     }
 
     /// The outline of a body. If it is unknown, the whole body is read. That happens once for all requests,
@@ -105,8 +116,7 @@ impl Outlines {
                     let sender = Arc::new(sender);
                     kept.coming.insert(digest, Arc::downgrade(&sender));
                     let (shared, body_reader) = (Arc::clone(&self.0), body_reader.clone());
-                    let pieces = size.0.div_ceil(PIECE as u64);
-                    let bytes = usize::try_from(32 * pieces).unwrap_or(MAX_BYTES) + EACH;
+                    let bytes = taken_by(size);
                     tokio::spawn(async move {
                         // Never closed.
                         let place =

@@ -30,6 +30,9 @@ fn state_of(one: &PeerStatus) -> (&'static str, String) {
         one if one.lag == Some(0) => ("here", "up to date".to_owned()),
         _ => ("late", "catching up".to_owned()),
     };
+    if let Some(relay) = &one.below {
+        let _ = write!(text, " below {}", of_html(relay));
+    }
     if let Some(time) = one.served_while_disconnected_seconds.filter(|_| one.admitted) {
         // A lower bound has no upper bound.
         let _ = if one.never_connected {

@@ -178,6 +178,11 @@ impl Bodies {
         self.reserve.write(bytes.0).ok_or(DiskFull)
     }
 
+    /// Whether other files may take this many bytes on the same disk.
+    pub(crate) fn has_room(&self, bytes: Bytes) -> bool {
+        self.reserve_bytes(bytes).is_ok()
+    }
+
     /// The same bodies with this reserve, which stays free for the state.
     #[cfg(test)]
     pub(super) fn leaving(self, reserve: Reserve) -> Self {

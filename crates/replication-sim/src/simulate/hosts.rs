@@ -48,6 +48,12 @@ pub(super) struct ReplicaHost {
     pub(super) connecting: bool,
     /// The relay that serves it; none if the origin does.
     pub(super) parent: Option<usize>,
+    /// Those that it looks for when that one is lost: other relays, and the origin. None for one that has no choice.
+    pub(super) parents: Vec<Option<usize>>,
+    /// It has connected to another one than before, and was not welcomed there so far.
+    pub(super) has_moved: bool,
+    /// It has taken some names only, in this life or an earlier one.
+    pub(super) took_some: bool,
     /// Whether it is a relay, and that part of its machine.
     pub(super) is_relay: bool,
     pub(super) relay: Option<Relay<Body>>,
@@ -183,6 +189,9 @@ impl ReplicaHost {
             excused: BTreeSet::new(),
             connecting: false,
             parent: None,
+            parents: Vec::new(),
+            has_moved: false,
+            took_some: false,
             is_relay: false,
             relay: None,
             relay_timer: None,

@@ -13,6 +13,7 @@ mod clock;
 mod disk;
 mod durable;
 mod fault_injection;
+mod forwarding;
 mod hosts;
 mod join;
 mod medium;
@@ -23,6 +24,7 @@ mod relays;
 mod serve;
 mod situations;
 mod topology;
+mod transfers;
 mod turns;
 mod world;
 

@@ -111,6 +111,14 @@ impl Link {
         arrives
     }
 
+    /// The replica turns to another parent: what is on its way to the former one does not reach it.
+    pub(super) fn leave_parent(&mut self) -> Vec<(Incarnation, u32)> {
+        self.at_origin = None;
+        self.demanded = Turns::default();
+        (self.dead, self.last_dead_connection) = (self.connections, self.connections);
+        core::mem::take(&mut self.at_origin_before)
+    }
+
     /// Whether the replica reads nothing from this connection.
     pub(super) fn is_unread(&self, connection: u32) -> bool {
         self.ignores_messages_on.is_some_and(|(ignored, _)| ignored == connection)

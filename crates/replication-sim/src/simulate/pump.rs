@@ -108,10 +108,10 @@ impl World {
         let machine = origin.machine.as_ref()?;
         let ignores_messages =
             |host: &ReplicaHost| host.link.at_origin.is_some_and(|at| host.link.is_unread(at));
-        let direct = || self.replicas.iter().filter(|host| host.parent.is_none());
-        let timeout = if direct().any(ignores_messages) {
+        let direct = || (0..).zip(&self.replicas).filter(|(_, host)| host.parent.is_none());
+        let timeout = if direct().any(|(_, host)| ignores_messages(host)) {
             // A replica that reads nothing gets no messages at that time either.
-            let hosts = (0..).zip(direct()).filter(|(_, host)| !ignores_messages(host));
+            let hosts = direct().filter(|(_, host)| !ignores_messages(host));
             hosts.filter_map(|(at, _)| machine.heartbeat_at(ReplicaId(at))).min()
         } else {
             machine.poll_timeout()

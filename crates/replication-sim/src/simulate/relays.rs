@@ -22,7 +22,7 @@ impl World {
     }
 
     /// Does something with a relay.
-    fn with_relay<T>(
+    pub(super) fn with_relay<T>(
         &mut self,
         relay: usize,
         call: impl FnOnce(&mut Relay<Body>, &mut Replica<Body>, Reading) -> T,
@@ -68,6 +68,39 @@ impl World {
             }
         });
         self.pump_both(relay);
+    }
+
+    /// The parent of a replica does not answer: it turns to the next one, if it knows others.
+    pub(super) fn find_parent(&mut self, replica: usize) {
+        let host = &mut self.replicas[replica];
+        // At the end each stays where it is.
+        let Some(at) = host.parents.iter().position(|one| *one == host.parent) else { return };
+        if self.calm {
+            return;
+        }
+        let former = host.parent;
+        host.parent = host.parents[(at + 1) % host.parents.len()];
+        host.has_moved = true;
+        for session in host.link.leave_parent() {
+            let delay = self.random_delay(200 * MS);
+            self.after(delay, Event::Left { parent: former, replica, session });
+        }
+    }
+
+    /// A replica that has another parent is gone from its former one, unless it is back there.
+    pub(super) fn has_left(
+        &mut self,
+        parent: Option<usize>,
+        child: usize,
+        (life, connection): (Incarnation, u32),
+    ) {
+        let session = Session { replica: life, connection, ..Session::default() };
+        if let Some(relay) = parent {
+            return self.relay_loses(relay, child, vec![(life, connection)]);
+        }
+        self.with_origin(|machine, _| {
+            machine.handle_disconnected(ReplicaId(child as u32), session);
+        });
     }
 
     /// A replica has joined again.

@@ -13,6 +13,7 @@ use super::clock::TrueTime;
 use super::durable::Body;
 use super::hosts::{OriginHost, ReplicaHost};
 use super::network::Way;
+use super::transfers::InTransit;
 use super::turns::Sending;
 use super::world::{Event, World};
 use super::{Situation, Situations};
@@ -152,7 +153,7 @@ impl World {
             let payload =
                 damaged(payload, &mut self.more_random, &mut self.situations, &mut host.excused);
             let arrival = link.arrival(leaves, Way::Demand, random);
-            let slot = self.bodies.insert((frame, payload));
+            let slot = self.bodies.insert(InTransit { frame, payload, from: None, to: None });
             new.events.push((arrival, Event::Body { replica: at, connection, slot }));
         }
     }
@@ -167,15 +168,32 @@ impl World {
         }
         let Some(frame) = server.machine.poll_speculative(ReplicaId(at as u32)) else { return };
         let digest = frame.message.version.map(|version| version.content.digest);
-        let payload = digest.and_then(|digest| (server.stored)(&digest));
+        let stored = digest.and_then(|digest| (server.stored)(&digest));
+        // What is stored comes from the disk, and the rest as it arrives.
+        let arriving = host.parent.zip(digest.filter(|_| stored.is_none()));
+        let arriving = arriving.and_then(|(relay, digest)| self.transfers.arriving(relay, &digest));
+        let from = arriving.as_ref().map(|(id, ..)| *id);
+        let until = arriving.as_ref().map_or(self.now, |(_, until, _)| *until);
+        let payload = stored.or_else(|| arriving.map(|(.., payload)| payload));
         new.missing.extend(digest.filter(|_| payload.is_none()));
         let size = payload.as_ref().map_or(0, |payload| payload.size.0);
-        link.busy_until = self.now + link.service(size, random);
+        // The last piece leaves after it has arrived at the relay.
+        link.busy_until = (self.now + link.service(size, random)).max(until + 1);
         let arrival = link.arrival(link.busy_until, Way::Speculative, random);
         new.events.push((link.busy_until, server.free));
+        if let Some(from) = from {
+            self.transfers.pass_on(from, at, frame.clone());
+        }
+        let sound = payload.clone().filter(|_| host.is_relay);
         let payload =
             damaged(payload, &mut self.more_random, &mut self.situations, &mut host.excused);
-        let slot = self.bodies.insert((frame, payload));
+        let to = sound.map(|sound| {
+            let id = self.transfers.add((at, host.epoch, connection), sound, arrival);
+            let begins = self.now + self.more_random.below(arrival - self.now);
+            new.events.push((begins, Event::Arriving { transfer: id }));
+            id
+        });
+        let slot = self.bodies.insert(InTransit { frame, payload, from, to });
         new.events.push((arrival, Event::Body { replica: at, connection, slot }));
     }
 }

@@ -195,6 +195,14 @@ situations! {
     RelayCompared,
     /// A relay served another relay.
     RelayOfRelay,
+    /// A session waited until a replica below a relay had a commit with its bodies, and it arrived.
+    ArrivedBelow,
+    /// A replica whose parent was lost was welcomed by another one.
+    FoundParent,
+    /// A relay passed on a body while it received it.
+    PassedOn,
+    /// The rest of such a body did not come.
+    CutOffBehind,
 }
 
 impl Situation {

@@ -33,6 +33,11 @@ pub(super) fn arrange(replicas: &mut [ReplicaHost], parents: &[Option<usize>]) {
     for (at, (host, parent)) in replicas.iter_mut().zip(parents).enumerate() {
         host.parent = *parent;
         host.is_relay = parents.contains(&Some(at));
+        if parent.is_some() {
+            // A relay in a chain finds only those above it.
+            let relays = if host.is_relay { at } else { RELAYS };
+            host.parents = (0..relays).map(Some).chain([None]).collect();
+        }
     }
 }
 

@@ -3,11 +3,11 @@
 use core::time::Duration;
 
 use lull_cc::Timestamp;
-use lull_replication::message::{BodyHeader, Frame, Session, ToOrigin, ToReplica};
+use lull_replication::message::{Frame, Session, ToOrigin, ToReplica};
 use lull_replication::origin::{self, Origin, ReadsPerWriteAndByte};
 use lull_replication::replica::{self, Replica};
 use lull_replication::time::LocalTime;
-use lull_replication::types::{Digest, DiskFull, Payload, ReplicaId};
+use lull_replication::types::{Digest, DiskFull, Incarnation, ReplicaId};
 use lull_sim::events::EventQueue;
 use lull_sim::random::Random;
 
@@ -17,6 +17,7 @@ use super::disk::Done;
 use super::durable::Body;
 use super::hosts::{Common, OriginHost, ReplicaHost};
 use super::pool::Pool;
+use super::transfers::{InTransit, TransferId, Transfers};
 use super::{Options, Outcome, Situation, Situations, topology};
 
 /// Something that happens at a time.
@@ -28,6 +29,8 @@ pub(super) enum Event {
     ToReplica { replica: usize, connection: u32, slot: u32 },
     /// A body for a replica.
     Body { replica: usize, connection: u32, slot: u32 },
+    /// A relay begins to receive a body, and may pass it on.
+    Arriving { transfer: TransferId },
     /// A background connection of the origin accepts more.
     Free,
     /// One of a relay does, or the relay goes on with a large commit.
@@ -46,6 +49,8 @@ pub(super) enum Event {
     DownAtReplica { replica: usize, connection: u32 },
     /// The origin's side notices it.
     DownAtOrigin { replica: usize, connection: u32 },
+    /// A replica's former parent notices that it is gone.
+    Left { parent: Option<usize>, replica: usize, session: (Incarnation, u32) },
     /// The origin starts again.
     StartOrigin,
     /// A replica does.
@@ -94,7 +99,9 @@ pub(super) struct World {
     pub(super) replicas: Vec<ReplicaHost>,
     pub(super) to_origin: Pool<Frame<ToOrigin>>,
     pub(super) to_replica: Pool<Frame<ToReplica>>,
-    pub(super) bodies: Pool<(Frame<BodyHeader>, Option<Payload<Body>>)>,
+    pub(super) bodies: Pool<InTransit>,
+    /// Bodies on their way to relays.
+    pub(super) transfers: Transfers,
     pub(super) clients: Clients,
     pub(super) situations: Situations,
     /// No further failures occur.
@@ -135,6 +142,7 @@ impl World {
             to_origin: Pool::default(),
             to_replica: Pool::default(),
             bodies: Pool::default(),
+            transfers: Transfers::default(),
             clients,
             situations: Situations::default(),
             calm: false,
@@ -206,6 +214,7 @@ impl World {
             Event::Body { replica, connection, slot } => {
                 self.deliver_body(replica, connection, slot);
             }
+            Event::Arriving { transfer } => self.begin_forwarding(transfer),
             Event::Free => self.pump_origin(),
             Event::FreeRelay { relay, epoch } => self.free_relay(relay, epoch),
             Event::OriginDisk { epoch, slot } => self.origin_disk(epoch, slot),
@@ -241,6 +250,7 @@ impl World {
                     self.origin_loses(replica);
                 }
             }
+            Event::Left { parent, replica, session } => self.has_left(parent, replica, session),
             Event::StartOrigin => self.start_origin(),
             Event::StartReplica { replica } => self.start_replica(replica),
             Event::Write => self.write(),
@@ -278,17 +288,28 @@ impl World {
             let present = (host.disk.image.incarnation, host.link.of_this_life);
             host.link.welcomed |= matches!(frame.message, ToReplica::Welcome { .. })
                 && (frame.session.replica, frame.session.connection) == present;
+            if host.link.welcomed && core::mem::take(&mut host.has_moved) {
+                self.situations.add(Situation::FoundParent);
+            }
             self.with_replica(replica, |machine, now| machine.handle_control(now, frame));
         }
     }
 
     /// The same for a body.
     fn deliver_body(&mut self, replica: usize, connection: u32, slot: u32) {
-        let Some((frame, payload)) = self.bodies.take(slot) else { return };
-        if self.replicas[replica].link.arrives(connection, false, &mut self.random) {
+        let Some(InTransit { frame, payload, from, to }) = self.bodies.take(slot) else { return };
+        // It was cut off at the relay, and so behind it.
+        let payload = payload.filter(|_| from.is_none_or(|from| self.transfers.is_whole(from)));
+        let arrives = self.replicas[replica].link.arrives(connection, false, &mut self.random);
+        let announced = frame.message.version.map(|version| version.content.digest);
+        let is_whole = arrives && payload.as_ref().map(|payload| payload.digest) == announced;
+        if arrives {
             self.with_replica(replica, |machine, now| {
                 machine.handle_body(now, frame, payload);
             });
+        }
+        if let Some(transfer) = to {
+            self.end_forwarding(transfer, is_whole);
         }
     }
 
@@ -362,6 +383,7 @@ impl World {
         machine.seed_fault(self.options.fault);
         let only = self.clients.subscription(self.options.seed, replica, host.epoch);
         self.situations.count(Situation::Subscribed, only.patterns().len() as u64);
+        host.took_some |= !only.is_all();
         machine.subscribe(only);
         let relay =
             host.is_relay.then(|| topology::start(&self.options, &self.origin, now, &mut machine));
@@ -395,6 +417,9 @@ impl World {
         }
         if !up || host.link.cut_until > now {
             self.connect_soon(replica, 60 * MS);
+            if !up {
+                self.find_parent(replica);
+            }
             return;
         }
         let link = &mut host.link;
@@ -412,8 +437,11 @@ impl World {
     pub(super) fn lose_connection(&mut self, replica: usize) {
         let link = &mut self.replicas[replica].link;
         link.at_replica = None;
-        link.welcomed = false;
+        let was_welcomed = core::mem::take(&mut link.welcomed);
         self.connect_soon(replica, 60 * MS);
+        if !was_welcomed {
+            self.find_parent(replica);
+        }
     }
 
     pub(super) fn origin_loses(&mut self, replica: usize) {

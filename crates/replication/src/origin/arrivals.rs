@@ -56,6 +56,11 @@ impl UnderWay {
         self.bodies.iter().map(|body| &body.path)
     }
 
+    /// The commits of those that are among them.
+    pub(crate) fn sequences(&self) -> impl Iterator<Item = Sequence> + '_ {
+        self.by_commit.keys().map(|(sequence, _)| *sequence)
+    }
+
     /// Whether one of the commit at `at` is among them.
     pub(crate) fn has_of(&self, at: Sequence) -> bool {
         let mut from_there = self.by_commit.range((at, None)..);
@@ -97,10 +102,16 @@ impl<P: Clone> Origin<P> {
         let Some(version) = self.state.image.objects.get(path).copied() else { return false };
         let ranked = self.ranking.get(path);
         if version.sequence != at
-            || !self.subscribes(replica, path)
             || !self.bodies.references.is_stored(&version.content.digest)
             || !self.config.strategy.pushes(demand(ranked, version), self.peers.len())
         {
+            return false;
+        }
+        if let Some(known) = self.known_below(replica) {
+            // Its relay knows which names it takes.
+            return !known.delivered.has(at);
+        }
+        if !self.subscribes(replica, path) {
             return false;
         }
         let Some(peer) = self.peers.get(&replica) else { return true };

@@ -53,7 +53,7 @@ impl<P: Clone> Origin<P> {
             let link = self.peers.get_mut(&replica)?.link.as_mut()?;
             let lane = link.demands.free()?;
             let Asked { path, number } = link.demands.lanes[lane.index()].pop_front()?;
-            if self.is_elsewhere(&path) {
+            if self.is_elsewhere(&path) && !self.is_arriving(&path) {
                 self.hold_demand(replica, Asked { path, number });
                 continue;
             }
@@ -92,7 +92,10 @@ impl<P: Clone> Origin<P> {
     ) -> Option<(Frame<BodyHeader>, Sending)> {
         let peer = self.peers.get_mut(&replica)?;
         let position = self.ranking.position(&message.path);
-        let queued = position.is_some_and(|position| peer.waiting.remove(position));
+        let queued = position.is_some_and(|position| {
+            let is_absent = peer.absent.remove(position);
+            peer.waiting.remove(position) || is_absent
+        });
         let session = peer.link.as_ref()?.session;
         self.counters.demands += 1;
         // It is confirmed as well if there is no such object.

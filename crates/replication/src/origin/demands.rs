@@ -107,6 +107,11 @@ impl Demands {
         self.sending.iter().flatten().map(|sending| &sending.path)
     }
 
+    /// The commits that have written these bodies.
+    pub(crate) fn sending_versions(&self) -> impl Iterator<Item = Sequence> + '_ {
+        self.sending.iter().flatten().map(|sending| sending.sequence)
+    }
+
     /// The body of this version is left to its waiting read, if it is in flight to that: the background gets
     /// it back when no read waits any more. Returns whether it is.
     pub(crate) fn take_over(&mut self, path: &Path, at: Sequence) -> bool {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::Origin;
 use super::demands::Asked;
+use super::forward::Arriving;
 use super::history::Weight;
 use super::holds::Bodies;
 use super::image::{Append, Chain, Image};
@@ -22,6 +23,7 @@ use crate::body_references::BodyReferences;
 use crate::faults::Fault;
 use crate::message::{Frame, Refusal, Session, ToReplica, Vouch};
 use crate::path::Path;
+use crate::subscription::Subscription;
 use crate::time::{LocalTime, Reading, WallTime};
 use crate::types::{Commit, Digest, Incarnation, Position, ReplicaId, Sequence, Version};
 
@@ -77,6 +79,10 @@ pub(super) struct Upstream {
     wants: BTreeMap<Path, usize>,
     /// Objects that are wanted, or are no longer.
     turned: VecDeque<(Path, bool)>,
+    /// The names whose bodies the relay gets from it, if those stay.
+    takes: Option<Subscription>,
+    /// Bodies on their way from it.
+    pub(super) arriving: Arriving,
     /// Versions whose bodies it has lost, and since when that is known.
     lost: BTreeMap<Path, (Sequence, LocalTime)>,
 }
@@ -104,6 +110,21 @@ impl<P: Clone> Origin<P> {
         origin.upstream = Some(Upstream::default());
         origin.bodies = Bodies::new(BodyReferences::borrowed());
         origin
+    }
+
+    /// The relay gets the bodies of these names. None if it may drop them again.
+    pub(crate) fn expect(&mut self, takes: Option<Subscription>) {
+        if let Some(upstream) = &mut self.upstream {
+            upstream.takes = takes;
+        }
+    }
+
+    /// Whether the body of an object comes here without a demand, and stays. With other strategies than TRIP it may
+    /// never come.
+    pub(super) fn is_expected(&self, path: &Path) -> bool {
+        let upstream = self.upstream.as_ref().filter(|upstream| !upstream.eager);
+        let takes = upstream.and_then(|upstream| upstream.takes.as_ref());
+        takes.is_some_and(|takes| takes.has(path))
     }
 
     /// A connection to the followed origin begins, as a new life for replicas.
@@ -279,15 +300,20 @@ impl<P: Clone> Origin<P> {
 
     /// The demands for an object can be answered now.
     fn release_held(&mut self, path: &Path) {
+        self.move_held(path);
+        if let Some(upstream) = &mut self.upstream {
+            upstream.leave(path, usize::MAX);
+        }
+    }
+
+    /// The same while the body is still wanted from the parent.
+    pub(super) fn move_held(&mut self, path: &Path) {
         let size = self.state.image.objects.get(path).map(|version| version.content.size);
         let lane = self.config.lanes.lane_for(size.unwrap_or_default());
         for link in self.peers.values_mut().filter_map(|peer| peer.link.as_mut()) {
             for asked in link.demands.held.remove(path).unwrap_or_default() {
                 link.demands.move_to(lane, asked);
             }
-        }
-        if let Some(upstream) = &mut self.upstream {
-            upstream.leave(path, usize::MAX);
         }
     }
 
@@ -347,6 +373,9 @@ impl<P: Clone> Origin<P> {
     /// A relay asks about one of its replicas; returns whether it may ask more.
     pub(super) fn vouch(&mut self, relay: ReplicaId, vouch: &Vouch) -> bool {
         let refusal = self.compare(vouch.position).err();
+        if refusal.is_none() {
+            self.admit_below(relay, vouch.replica);
+        }
         self.answer_vouch(relay, vouch.question, refusal)
     }
 

@@ -43,6 +43,9 @@ impl<P: Clone> Origin<P> {
     /// admitted in this life of the origin. Bodies may be missing there, see
     /// [`has_arrived`](Origin::has_arrived).
     pub fn progress(&self, replica: ReplicaId) -> Option<(Sequence, bool)> {
+        if let Some(known) = self.known_below(replica) {
+            return Some((known.committed, known.connected));
+        }
         let peer = self.peers.get(&replica).filter(|peer| peer.heard.is_some())?;
         Some((peer.committed, peer.link.is_some()))
     }
@@ -57,6 +60,9 @@ impl<P: Clone> Origin<P> {
     /// For how long a disconnected replica has not been heard; a lower bound if it was not admitted in this
     /// life of the origin.
     pub fn away(&self, now: Reading, replica: ReplicaId) -> Option<Duration> {
+        if let Some(known) = self.known_below(replica) {
+            return (!known.connected).then(|| now.local.since(known.heard));
+        }
         let peer = self.peers.get(&replica);
         if peer.is_some_and(|peer| peer.link.is_some()) {
             return None;
@@ -67,7 +73,10 @@ impl<P: Clone> Origin<P> {
 
     /// The last report of a replica; none if there is none in this life of the origin.
     pub fn report(&self, replica: ReplicaId) -> Option<(LocalTime, Report)> {
-        self.peers.get(&replica).and_then(|peer| peer.report)
+        match self.known_below(replica) {
+            Some(known) => known.report,
+            None => self.peers.get(&replica).and_then(|peer| peer.report),
+        }
     }
 
     /// The maximum staleness of a replica, by its reports in this incarnation of the origin; none without
@@ -97,6 +106,7 @@ impl<P: Clone> Origin<P> {
     /// predecessor counts.
     pub fn handle_joined(&mut self, now: Reading, replica: ReplicaId) {
         self.peers.remove(&replica);
+        self.forget_below(replica);
         self.life.joined.insert(replica, (now.local, self.last().sequence));
     }
 

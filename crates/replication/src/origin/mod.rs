@@ -5,6 +5,7 @@
 
 mod admission;
 mod arrivals;
+mod below;
 mod bodies;
 mod case;
 mod condition;
@@ -12,6 +13,7 @@ mod demand_channel;
 mod demands;
 mod fold;
 mod follow;
+mod forward;
 mod history;
 mod holds;
 mod image;
@@ -49,6 +51,7 @@ use crate::time::{LocalTime, Reading, SlewedClock};
 use crate::types::Content;
 use crate::types::{Digest, Position, ReplicaId, Sequence};
 
+use below::{Below, News};
 pub use case::CaseClash;
 pub use condition::{Condition, Named};
 pub(crate) use follow::Beat;
@@ -101,6 +104,8 @@ pub struct Origin<P> {
     bodies: Bodies<P>,
     ranking: Ranking,
     peers: BTreeMap<ReplicaId, Peer>,
+    /// Replicas below those that are relays.
+    below: Below,
     /// The state with which replicas compare theirs.
     snapshot: Option<Arc<Snapshot>>,
     /// The next one, while it is made.
@@ -133,6 +138,7 @@ impl<P: Clone> Origin<P> {
             bodies: Bodies::new(BodyReferences::new(bodies)),
             ranking: Ranking::new(policy),
             peers: BTreeMap::new(),
+            below: Below::default(),
             snapshot: None,
             building: None,
             releases: Releases::default(),
@@ -213,6 +219,9 @@ impl<P: Clone> Origin<P> {
 
     /// Bodies that wait for a replica.
     pub fn waiting(&self, replica: ReplicaId) -> u64 {
+        if let Some(known) = self.known_below(replica) {
+            return known.waiting;
+        }
         self.peers.get(&replica).map_or(0, |peer| peer.waiting.len())
     }
 
@@ -230,6 +239,7 @@ impl<P: Clone> Origin<P> {
             if said == replica {
                 let said = (position, committed, only);
                 self.hello(now, replica, frame.session, protocol, said);
+                self.note_news(replica, News::Progress);
             } else {
                 self.events.push_back(Event::Close(replica));
             }
@@ -242,6 +252,7 @@ impl<P: Clone> Origin<P> {
             return;
         };
         *heard = Some(now.local);
+        let news = News::of(&frame.message);
         let mut accounts = matches!(frame.message, ToOrigin::Taken(_) | ToOrigin::Fetched(_));
         let fine = match frame.message {
             ToOrigin::Hello { .. } => false,
@@ -274,13 +285,19 @@ impl<P: Clone> Origin<P> {
             // Only relays look at it.
             ToOrigin::Relays(_) => true,
             ToOrigin::Vouch(vouch) => self.vouch(replica, &vouch),
+            ToOrigin::Below(all) => self.handle_below(now, replica, all),
             ToOrigin::Resynced(sequence) => link.handle_resynced(sequence),
         };
         if !fine {
             self.disconnect(replica);
             self.events.push_back(Event::Close(replica));
-        } else if accounts {
+            return;
+        }
+        if accounts {
             self.events.push_back(Event::Arrived(replica));
+        }
+        if let Some(news) = if accounts { Some(News::Progress) } else { news } {
+            self.note_news(replica, news);
         }
     }
 
@@ -313,6 +330,8 @@ impl<P: Clone> Origin<P> {
         for (path, count) in held {
             self.forget_held(&path, count);
         }
+        self.lose_below(replica);
+        self.note_news(replica, News::Progress);
     }
 
     /// Decides how a replica continues. Its state is compared with the log first: an origin restored from an
@@ -371,6 +390,7 @@ impl<P: Clone> Origin<P> {
                 link.bodies = link.bodies.min(committed);
                 link.is_new = position.is_none();
                 self.peers.entry(replica).or_default().link = Some(link);
+                self.forget_below(replica);
                 if cursor.is_none() {
                     self.resync(now, replica);
                 }

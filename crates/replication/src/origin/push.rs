@@ -37,7 +37,10 @@ impl<P: Clone> Origin<P> {
                 self.peers.get_mut(&replica)?.link.as_mut()?.body += 1;
                 next
             }
-            None => self.next_by_worth(replica)?,
+            None => match self.next_by_worth(replica) {
+                Some(next) => next,
+                None => self.next_arriving(replica)?,
+            },
         };
         let at = self.upto();
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;

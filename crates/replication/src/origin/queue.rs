@@ -183,6 +183,15 @@ impl Bits {
         }
     }
 
+    /// The bits that are set.
+    fn places(&self) -> impl Iterator<Item = u32> + '_ {
+        let words = (0..).zip(&self.words).filter(|(_, bits)| **bits != 0);
+        words.flat_map(|(at, bits)| {
+            let (at, bits) = (at * WORD, *bits);
+            (0..WORD).filter(move |bit| bits & 1 << bit != 0).map(move |bit| at + bit)
+        })
+    }
+
     fn first(&self) -> Option<u32> {
         let mut at = 0;
         for level in self.levels.iter().rev() {
@@ -263,6 +272,15 @@ impl Waiting {
 
     pub(crate) fn len(&self) -> u64 {
         self.count
+    }
+
+    /// All places, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = QueuePosition> + '_ {
+        let of = |(priority, bits): (&Priority, &Bits)| {
+            let priority = *priority;
+            bits.places().map(move |slot| QueuePosition { priority, slot }).collect::<Vec<_>>()
+        };
+        self.bits.iter().filter(|(_, bits)| bits.count > 0).flat_map(of)
     }
 }
 
@@ -391,6 +409,8 @@ mod tests {
                 }
                 for (waiting, model) in bench.waiting.iter().zip(&model) {
                     prop_assert_eq!(waiting.len(), model.len() as u64);
+                    let all: BTreeSet<_> = waiting.iter().map(|at| bench.object(at)).collect();
+                    prop_assert_eq!(&all, model);
                 }
             }
             for (object, position) in &bench.positions {

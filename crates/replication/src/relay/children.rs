@@ -11,7 +11,7 @@ pub(super) enum Asker {
     /// The relay itself asks about a child.
     Own { child: ReplicaId, session: Session },
     /// A relay that is a child asks.
-    Relay { child: ReplicaId, session: Session, question: u64 },
+    Relay { child: ReplicaId, session: Session, question: u64, below: ReplicaId },
 }
 
 /// What is known of a greeting.
@@ -71,6 +71,11 @@ impl Children {
         self.relays.remove(&child);
         self.greetings.insert(child, Greeting { hello, vouch, state: State::Waits });
         true
+    }
+
+    /// Whether a child waits to be admitted.
+    pub(super) fn waits(&self, child: ReplicaId) -> bool {
+        self.greetings.contains_key(&child)
     }
 
     /// Whether a child waits on this connection.

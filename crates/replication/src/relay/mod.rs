@@ -63,8 +63,10 @@ impl<P: Clone> Relay<P> {
         replica: &mut Replica<P>,
     ) -> Self {
         replica.begin_relaying();
+        let mut origin = Origin::follower(now, config, policy);
+        origin.expect(replica.kept_names());
         let mut relay = Relay {
-            origin: Origin::follower(now, config, policy),
+            origin,
             children: Children::default(),
             session: None,
             life: 0,
@@ -154,8 +156,8 @@ impl<P: Clone> Relay<P> {
             }
             _ if !self.origin.has_session(child, frame.session) => {}
             ToOrigin::Vouch(vouch) => {
-                let asker =
-                    Asker::Relay { child, session: frame.session, question: vouch.question };
+                let Vouch { question, replica: below, .. } = vouch;
+                let asker = Asker::Relay { child, session: frame.session, question, below };
                 if !self.ask(replica, asker, vouch) {
                     self.origin.hang_up(child);
                 }
@@ -196,6 +198,21 @@ impl<P: Clone> Relay<P> {
         self.handle_replica(now, replica);
     }
 
+    /// A body begins to arrive, on the channel for reads or in the background, and each of its pieces will be verified.
+    /// Returns whether children may get it from now on: then call [`handle_arrived`](Relay::handle_arrived) at its end.
+    pub fn handle_arriving(&mut self, digest: Digest, demand: bool) -> bool {
+        if self.serves {
+            self.has_news = true;
+            self.origin.handle_arriving(digest, demand);
+        }
+        self.serves
+    }
+
+    /// All of it has arrived, and was given to the replica, or the rest does not come.
+    pub fn handle_arrived(&mut self, digest: Digest, demand: bool) {
+        self.origin.handle_arrived(digest, demand);
+    }
+
     /// Continues work on large commits and trees.
     pub fn go_on(&mut self, now: Reading, replica: &mut Replica<P>) {
         self.has_news = true;
@@ -217,6 +234,19 @@ impl<P: Clone> Relay<P> {
             self.admit(now, replica);
         }
         self.fetch(now, replica);
+        self.report_below(now, replica);
+    }
+
+    /// Reports on the replicas below with each ping, so that there are not more reports than pings.
+    fn report_below(&mut self, now: Reading, replica: &mut Replica<P>) {
+        if replica.take_pinged() && self.serves {
+            let mut news = self.origin.take_news(now, replica.id());
+            // What is known of one that waits is of an earlier connection.
+            news.retain(|one| !self.children.waits(one.replica));
+            if !news.is_empty() {
+                replica.say(ToOrigin::Below(news));
+            }
+        }
     }
 
     /// Another connection to the parent makes this a new life for the children. The parent's clock, or the parent, may
@@ -273,10 +303,14 @@ impl<P: Clone> Relay<P> {
             Relayed::Lost { path, sequence } => self.origin.handle_lost(now, &path, sequence),
             Relayed::Vouched { question, refusal } => match self.children.answer(question, refusal)
             {
-                Some((Asker::Relay { child, session, question }, refusal)) => {
-                    if self.origin.has_session(child, session)
-                        && !self.origin.answer_vouch(child, question, refusal)
-                    {
+                Some((Asker::Relay { child, session, question, below }, refusal)) => {
+                    if !self.origin.has_session(child, session) {
+                        return;
+                    }
+                    if refusal.is_none() {
+                        self.origin.admit_below(child, below);
+                    }
+                    if !self.origin.answer_vouch(child, question, refusal) {
                         self.origin.hang_up(child);
                     }
                 }
@@ -324,6 +358,7 @@ impl<P: Clone> Relay<P> {
     /// Asks the parent; returns whether there was room for the question.
     fn ask(&mut self, replica: &mut Replica<P>, asker: Asker, vouch: Vouch) -> bool {
         let Some(question) = self.children.ask(asker) else { return false };
+        self.origin.drop_news(vouch.replica);
         replica.say(ToOrigin::Vouch(Vouch { question, ..vouch }));
         true
     }

@@ -1,5 +1,8 @@
 //! An origin, a chain of relays and a replica, whose messages arrive at once and in order.
 
+mod below;
+mod forward;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use lull_cc::Bytes;
@@ -194,6 +197,12 @@ impl Tree {
         });
         let changes = changes.collect();
         self.origin.handle_transaction(now, TransactionId(number), Transaction { changes });
+        self.run_origin_disk(now);
+        self.acknowledged.push(self.ms);
+        self.origin.last().sequence
+    }
+
+    fn run_origin_disk(&mut self, now: Reading) {
         while let Some(effect) = self.origin.poll_effect() {
             match effect {
                 origin::Effect::Body(BodyEffect::Store(body)) => {
@@ -205,8 +214,6 @@ impl Tree {
                 origin::Effect::Append(_) => self.origin.handle_appended(now, Ok(())),
             }
         }
-        self.acknowledged.push(self.ms);
-        self.origin.last().sequence
     }
 
     /// Moves messages of one node; returns whether there were any.

@@ -56,7 +56,7 @@ impl Output {
     /// A ping is sent.
     pub(super) fn note_ping(&mut self, now: LocalTime) {
         if let Some(relaying) = &mut self.relaying {
-            relaying.pinged = Some(now);
+            (relaying.pinged, relaying.has_pinged) = (Some(now), true);
         }
     }
 

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use super::Replica;
 use crate::message::{Refusal, Session, ToOrigin};
 use crate::path::Path;
+use crate::subscription::Subscription;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Commit, Digest, Position, ReplicaId, Sequence, Version};
 
@@ -34,6 +35,8 @@ pub(super) struct Relaying {
     pub(super) relays: Vec<ReplicaId>,
     /// When the last ping was sent.
     pub(super) pinged: Option<LocalTime>,
+    /// A ping was sent since the last look.
+    pub(super) has_pinged: bool,
 }
 
 impl<P: Clone> Replica<P> {
@@ -54,6 +57,17 @@ impl<P: Clone> Replica<P> {
     /// Notes the bodies that have turned since the last event.
     pub(crate) fn look_at_bodies(&mut self) {
         self.follow_shelf();
+    }
+
+    /// Whether a ping was sent since the last call.
+    pub(crate) fn take_pinged(&mut self) -> bool {
+        let relaying = self.output.relaying.as_mut();
+        relaying.is_some_and(|relaying| core::mem::take(&mut relaying.has_pinged))
+    }
+
+    /// The names whose bodies it gets and keeps; none if it has a quota.
+    pub(crate) fn kept_names(&self) -> Option<Subscription> {
+        self.config.quota.is_none().then(|| self.bodies.scope.only().clone())
     }
 
     /// Its number at the origin.

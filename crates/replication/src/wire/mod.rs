@@ -18,6 +18,7 @@ mod control;
 pub mod cursor;
 mod enrolment;
 mod pieces;
+mod reports;
 #[cfg(test)]
 mod tests;
 

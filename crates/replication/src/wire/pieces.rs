@@ -155,6 +155,21 @@ impl Assembly {
         }
     }
 
+    /// The body whose first piece comes next on a lane, if it has several, and their hashes.
+    pub fn begins(&self, lane: Lane) -> Option<(&BodyHeader, &Outline)> {
+        match &self.lanes[lane.index()] {
+            State::Pieces { header, outline, next: 0, .. } if outline.0.len() > 1 => {
+                Some((header, outline))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the body on a lane has a corrupt part.
+    pub fn is_corrupt(&self, lane: Lane) -> bool {
+        matches!(self.lanes[lane.index()], State::Skipping { .. })
+    }
+
     /// A part has come: returns its lane, and its result.
     ///
     /// # Errors

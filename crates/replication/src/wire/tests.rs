@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::lane::Lane;
 use crate::message::{
-    Ask, BodyHeader, Enrol, Enrolled, FromAuthority, MAX_PATHS, NotEnrolled, Refusal, Report,
-    Start, Stock, ToAuthority, ToOrigin, ToReplica, Tree, Vouch,
+    Ask, BelowReport, BodyHeader, Delivered, Enrol, Enrolled, FromAuthority, MAX_BELOW, MAX_PATHS,
+    NotEnrolled, Refusal, Report, Start, Stock, ToAuthority, ToOrigin, ToReplica, Tree, Vouch,
 };
 use crate::path::{MAX_PATH_BYTES, Path};
 use crate::subscription::{Pattern, Subscription};
@@ -105,7 +105,22 @@ fn to_origin() -> impl Strategy<Value = ToOrigin> {
         report().prop_map(ToOrigin::Report),
         vec(any::<u32>().prop_map(ReplicaId), 0..20).prop_map(ToOrigin::Relays),
         vouch().prop_map(ToOrigin::Vouch),
+        vec(below(), 0..5).prop_map(ToOrigin::Below),
     ]
+}
+
+fn below() -> impl Strategy<Value = BelowReport> {
+    let delivered = (sequence(), vec(sequence(), 0..40));
+    let aged = (any::<u64>().prop_map(Duration::from_nanos), report());
+    let fields = (any::<[u32; 2]>(), any::<bool>(), any::<[u64; 2]>(), delivered);
+    (fields, prop::option::of(aged)).prop_map(
+        |(([replica, relay], connected, [more, waiting], (up_to, pending)), report)| {
+            let (replica, relay) = (ReplicaId(replica), ReplicaId(relay));
+            let committed = Sequence(up_to.0.saturating_add(more));
+            let delivered = Delivered::new(up_to, pending);
+            BelowReport { replica, relay, connected, committed, delivered, waiting, report }
+        },
+    )
 }
 
 fn vouch() -> impl Strategy<Value = Vouch> {
@@ -464,6 +479,43 @@ fn invalid_frame_is_rejected_with_its_rule() {
     let mut decoder = Frames::<ToOrigin>::default();
     decoder.extend(&good[..good.len() - 1]);
     assert_eq!(decoder.next(), Ok(None), "a frame that has not come in full");
+}
+
+/// A relay may lie, but not so that a report contradicts itself.
+#[test]
+fn impossible_report_of_a_relay_is_rejected() {
+    let report = |committed, up_to, except: &[u64]| {
+        let except = except.iter().copied().map(Sequence).collect();
+        let delivered = Delivered { up_to: Sequence(up_to), except };
+        let (replica, relay, committed) = (ReplicaId(1), ReplicaId(2), Sequence(committed));
+        let (connected, waiting, report) = (true, 0, None);
+        BelowReport { replica, relay, connected, committed, delivered, waiting, report }
+    };
+    let decode = |all: Vec<BelowReport>, cut: usize| {
+        let mut bytes = Vec::new();
+        encode(&of(ToOrigin::Below(all)), &mut bytes).expect("it is short");
+        let length = bytes.len() - cut;
+        let field = u32::try_from(length - 4).expect("it is short").to_le_bytes();
+        bytes[..4].copy_from_slice(&field);
+        let mut decoder = Frames::<ToOrigin>::default();
+        decoder.extend(&bytes[..length]);
+        decoder.next().map(|frame| frame.is_some())
+    };
+    assert_eq!(decode(vec![report(5, 5, &[2, 4])], 0), Ok(true));
+    for (what, one, expected) in [
+        ("more than it shows", report(5, 6, &[]), WireError::Value("up to")),
+        ("an exception behind", report(5, 4, &[5]), WireError::Value("except")),
+        ("one twice", report(5, 5, &[3, 3]), WireError::Value("except")),
+        ("no order", report(5, 5, &[4, 3]), WireError::Value("except")),
+    ] {
+        assert_eq!(decode(vec![one], 0), Err(expected), "{what}");
+    }
+    for cut in 1..60 {
+        assert!(decode(vec![report(5, 5, &[2, 4])], cut).is_err(), "{cut} bytes less");
+    }
+    let many = vec![report(1, 1, &[]); MAX_BELOW + 1];
+    let expected = WireError::Count { what: "replicas", count: MAX_BELOW + 1, limit: MAX_BELOW };
+    assert_eq!(encode(&of(ToOrigin::Below(many)), &mut Vec::new()), Err(expected));
 }
 
 #[test]

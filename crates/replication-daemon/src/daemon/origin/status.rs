@@ -1,5 +1,6 @@
 //! The status of an origin.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use lull_replication::origin::Counters;
@@ -59,8 +60,10 @@ pub struct PeerStatus {
     pub name: String,
     /// Whether it has joined and was not revoked.
     pub admitted: bool,
-    /// Whether it is connected.
+    /// Whether it is connected, here or to the relay.
     pub connected: bool,
+    /// The name of the relay that serves it, and reports on it; none if the origin does.
+    pub below: Option<String>,
     /// Whether it still needs a new certificate, because the authority is being replaced, or was.
     pub to_renew: bool,
     /// The state that the replica has to answer reads with, before the session-token key that was replaced
@@ -153,7 +156,14 @@ impl OriginHandle {
             core.lost.retain(|digest| machine.is_lost(digest));
             let image = core.machine.image();
             let last = image.last().sequence;
-            let replicas = known.into_iter().map(|known| status_of(core, now, known, to_reach));
+            let names: BTreeMap<_, _> =
+                known.iter().map(|known| (known.id, known.name.clone())).collect();
+            let status = |known: KnownReplica| {
+                let below = core.machine.relay_above(known.id);
+                let below = below.and_then(|relay| names.get(&relay)).cloned();
+                PeerStatus { below, ..status_of(core, now, known, to_reach) }
+            };
+            let replicas = known.into_iter().map(status);
             let replicas = replicas.collect();
             OriginStatus {
                 life: image.incarnation.0,
@@ -208,6 +218,7 @@ fn status_of(
         name,
         admitted,
         connected,
+        below: None,
         to_renew,
         to_reach: to_reach
             .filter(|at| admitted && progress.is_none_or(|(to, _)| to < *at))

@@ -28,6 +28,7 @@ use crate::daemon::child::{AffectedChannel, Link, Sent, wake};
 use crate::daemon::clock::certificate_time;
 use crate::daemon::link::{Incoming, Outgoing, answer, prepare, soon};
 use crate::daemon::outlines::Outlines;
+use crate::daemon::spool::Spool;
 use crate::daemon::unidentified::{ConnectionSlot, UnidentifiedConnections};
 use crate::daemon::{Clock, DaemonError, LinkError};
 use crate::identity::ReplicaIdentity;
@@ -187,6 +188,18 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Whether this is a relay with connected children.
+    pub(super) fn has_children(&self) -> bool {
+        lock(&self.core).children.as_ref().is_some_and(|children| !children.all.is_empty())
+    }
+
+    /// Does something with the state machine of a relay; none if this is none, or a call has panicked.
+    pub(super) fn with_relay<T>(&self, call: impl FnOnce(&mut Relay<Body>) -> T) -> Option<T> {
+        self.try_with(|core, _| core.children.as_mut().map(|children| call(&mut children.relay)))?
+    }
+}
+
 impl Serves for Shared {
     fn with_machine<T>(&self, call: impl FnOnce(&mut Origin<Body>) -> T) -> T {
         self.with(|core, _| {
@@ -224,6 +237,12 @@ impl Serves for Shared {
 
     fn outlines(&self) -> &Outlines {
         &self.outlines
+    }
+
+    fn spool(&self, digest: &Digest) -> Option<Arc<Spool>> {
+        let spools = lock(&self.spools);
+        let of = |demand| spools.get(&(*digest, demand)).cloned();
+        of(true).or_else(|| of(false))
     }
 }
 

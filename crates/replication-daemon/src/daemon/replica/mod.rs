@@ -1,6 +1,8 @@
 //! The replica as a daemon.
 
 mod children;
+mod forward;
+mod parents;
 mod reads;
 mod receive;
 mod retries;
@@ -30,6 +32,8 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::children::Children;
+use self::forward::Spools;
+use self::parents::Parents;
 use super::clock::until;
 use super::outlines::Outlines;
 use super::{Clock, DaemonError, OnPanic, end, worker_of};
@@ -54,8 +58,11 @@ pub struct ReplicaOptions {
     pub origin: Option<String>,
     /// The names whose bodies are pushed to it.
     pub only: Subscription,
-    /// The address of the relay that it gets all from; none: from the origin.
-    pub via: Option<String>,
+    /// The addresses of the relays that it gets all from, each tried when those before it are lost; none: from the
+    /// origin.
+    pub via: Vec<String>,
+    /// If none of the relays answers, it gets all from the origin.
+    pub or_origin: bool,
     /// How it serves other replicas, if it is a relay.
     pub relay: Option<RelayOptions>,
 }
@@ -65,7 +72,8 @@ impl ReplicaOptions {
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         let (config, only) = (Config::default(), Subscription::default());
         let folder = folder.into();
-        ReplicaOptions { folder, config, origin: None, only, via: None, relay: None }
+        let (origin, via, or_origin, relay) = (None, Vec::new(), false, None);
+        ReplicaOptions { folder, config, origin, only, via, or_origin, relay }
     }
 }
 
@@ -75,6 +83,9 @@ pub enum ReplicaEvent {
     /// The origin accepts it.
     #[error("connected to the origin")]
     Connected,
+    /// One of several parents is connected to, another one than before.
+    #[error("trying {0}")]
+    Parent(String),
     /// There is no connection.
     #[error("no connection to the origin, next attempt in {}.{:03} s: {why}",
         again.as_secs(), again.subsec_millis())]
@@ -124,6 +135,9 @@ pub enum ReplicaEvent {
         /// Why.
         why: String,
     },
+    /// A body that replicas below have begun to get does not arrive whole.
+    #[error("`{0}` was cut off on its way here, and so at replicas below: they get it later")]
+    Cut(Path),
     /// A connection to this relay has failed.
     #[error("the connection from {from} failed: {why}")]
     ChildRejected {
@@ -143,13 +157,14 @@ type EventSink = Box<dyn Fn(ReplicaEvent) + Send + Sync>;
 struct Shared {
     clock: Arc<dyn Clock>,
     core: Mutex<Core>,
-    /// The addresses of relays to connect to; none: the origin.
-    via: Option<String>,
-    /// The address of the origin that the last connection led to, or that is tried next.
-    connected_to: Mutex<Option<String>>,
+    parents: Parents,
     identity: Mutex<ReplicaIdentity>,
     body_reader: BodyReader,
     outlines: Outlines,
+    /// The folder of the replica.
+    folder: PathBuf,
+    /// Bodies that children get while they arrive.
+    spools: Mutex<Spools>,
     bodies: Bodies,
     on_event: EventSink,
     /// Bytes of bodies received, on demand and speculative.
@@ -436,7 +451,7 @@ impl ReplicaDaemon {
         clock: Arc<dyn Clock>,
         on_event: impl Fn(ReplicaEvent) + Send + Sync + 'static,
     ) -> Result<Self, DaemonError> {
-        let ReplicaOptions { folder, config, origin, only, via, relay } = options;
+        let ReplicaOptions { folder, config, origin, only, via, or_origin, relay } = options;
         let now = clock.read();
         let mut identity = ReplicaIdentity::open(&folder)?;
         if let Some(address) = &origin {
@@ -454,10 +469,11 @@ impl ReplicaDaemon {
             clock,
             core: Mutex::new(Core::new(machine, children)),
             identity: Mutex::new(identity),
-            via,
-            connected_to: Mutex::default(),
+            parents: Parents::new(via, or_origin),
             body_reader,
             outlines: Outlines::new(),
+            folder,
+            spools: Mutex::default(),
             bodies,
             on_event: Box::new(on_event),
             received: Default::default(),

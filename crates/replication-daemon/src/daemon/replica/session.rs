@@ -6,26 +6,25 @@ use std::time::Duration;
 
 use lull_replication::message::{Channel, Frame, Session, ToOrigin, ToReplica};
 use lull_replication::wire::Attach;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, split};
+use tokio::io::{AsyncRead, AsyncWrite, split};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::parents::Parent;
 use super::{ReplicaEvent, Shared, lock, receive};
 use crate::daemon::LinkError;
 use crate::daemon::clock::certificate_time;
 use crate::daemon::enrol::{dial_through, renew};
 use crate::daemon::link::{Incoming, Outgoing};
 use crate::daemon::observed::{ObservedStream, Way};
-use crate::identity::{ReplicaIdentity, all_addresses};
+use crate::identity::ReplicaIdentity;
 
 /// The delay between the first two attempts; doubled after each failure.
 const FIRST: Duration = Duration::from_millis(100);
 /// Longest pause between attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
-/// The same with several origins: one takes over from another in some seconds.
+/// The same with several parents: an origin takes over from another in some seconds.
 const MAX_PAUSE_OF_SEVERAL: Duration = Duration::from_secs(2);
-/// How long one of several origins may take to accept a connection, until the next one is tried.
-const PATIENCE: Duration = Duration::from_secs(3);
 /// The delay before a certificate that the origin wants renewed is requested; doubled after each failure. All
 /// connected replicas are notified at the same moment, and the origin has few places for requests.
 const FIRST_RENEWAL: Duration = Duration::from_secs(2);
@@ -53,8 +52,11 @@ pub(super) async fn keep_connected(shared: &Arc<Shared>) {
         if *shared.stop.borrow() {
             return;
         }
+        let origin = lock(&shared.identity).address().to_owned();
         if was_connected {
             pause = FIRST;
+        } else {
+            shared.parents.pass_over(&origin);
         }
         let again = spread(pause, shared);
         if let Err(why) = ended {
@@ -64,8 +66,7 @@ pub(super) async fn keep_connected(shared: &Arc<Shared>) {
             () = tokio::time::sleep(again) => {}
             () = shared.stopped() => return,
         }
-        let several =
-            shared.via.is_none() && all_addresses(lock(&shared.identity).address()).count() > 1;
+        let several = shared.parents.are_several(&origin);
         pause = (2 * pause).min(if several { MAX_PAUSE_OF_SEVERAL } else { MAX_PAUSE });
     }
 }
@@ -115,66 +116,28 @@ async fn connect<F: Fn() + Unpin>(
     channel: Channel,
     heard: F,
 ) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<F>, LinkError> {
-    let (all, how) = {
-        let identity = lock(&shared.identity);
-        let via = shared.via.as_deref();
-        let all = all_addresses(via.unwrap_or_else(|| identity.address())).map(str::to_owned);
-        let time = certificate_time(&shared.clock);
-        let how =
-            if via.is_some() { identity.connect_to_relay(time) } else { identity.connect(time) };
-        (all.collect::<Vec<_>>(), how?)
+    let origin = lock(&shared.identity).address().to_owned();
+    let Parent { address, is_relay } = match channel {
+        Channel::Control => {
+            let (parent, is_new) = shared.parents.reach(&origin).await;
+            if is_new {
+                (shared.on_event)(ReplicaEvent::Parent(parent.address.clone()));
+            }
+            parent
+        }
+        // The same one as the control channel.
+        _ => shared.parents.current(&origin),
     };
+    let how = {
+        let (identity, time) = (lock(&shared.identity), certificate_time(&shared.clock));
+        if is_relay { identity.connect_to_relay(time) } else { identity.connect(time) }
+    }?;
     let on_event = move |_: &TcpStream, way| {
         if way == Way::In {
             heard();
         }
     };
-    let address = match channel {
-        Channel::Control => reachable(shared, &all).await?,
-        // The same origin as the control channel.
-        _ => lock(&shared.connected_to).clone().unwrap_or_default(),
-    };
-    let stream =
-        dial_through(&address, how, channel, |tcp| ObservedStream::new(tcp, on_event)).await;
-    let next = match &stream {
-        Ok(_) => Some(address),
-        // The next attempt begins with the address behind this one.
-        Err(_) => after(&all, &address),
-    };
-    *lock(&shared.connected_to) = next;
-    stream
-}
-
-/// The address of the origin that is tried next.
-fn after(all: &[String], address: &str) -> Option<String> {
-    let at = all.iter().position(|one| one == address)?;
-    all.get((at + 1) % all.len()).cloned()
-}
-
-/// The address of an origin that accepts connections, from the last one on. One that stands by accepts and closes
-/// them.
-async fn reachable(shared: &Shared, all: &[String]) -> Result<String, LinkError> {
-    let first = lock(&shared.connected_to).clone().filter(|one| all.contains(one));
-    let mut address = first.unwrap_or_else(|| all.first().cloned().unwrap_or_default());
-    if all.len() < 2 {
-        return Ok(address);
-    }
-    for _ in 1..all.len() {
-        let connected = timeout(PATIENCE, TcpStream::connect(&address)).await;
-        if let Ok(Ok(stream)) = connected
-            && !is_closed(stream).await
-        {
-            return Ok(address);
-        }
-        address = after(all, &address).unwrap_or(address);
-    }
-    Ok(address)
-}
-
-/// Whether the other side closes a connection at once: an origin waits for the client's first message.
-async fn is_closed(mut stream: TcpStream) -> bool {
-    const MOMENT: Duration = Duration::from_millis(200);
-    timeout(MOMENT, stream.read_u8()).await.is_ok()
+    dial_through(&address, how, channel, |tcp| ObservedStream::new(tcp, on_event)).await
 }
 
 /// A failed renewal is retried tomorrow: the certificate is valid for months.

@@ -12,6 +12,7 @@ mod logs;
 mod mounts;
 mod opened;
 mod publish;
+mod relays;
 mod remembered;
 mod s3_server;
 mod sessions;

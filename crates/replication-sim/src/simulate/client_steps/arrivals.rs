@@ -25,9 +25,7 @@ impl World {
             if random.below(3) == 0
                 && let Some(entry) = machine.image().entry(at)
             {
-                // The origin knows nothing of the replicas below relays.
-                let direct = replicas.iter().take_while(|host| host.parent.is_none()).count();
-                let replica = random.below(direct as u64) as usize;
+                let replica = random.below(replicas.len() as u64) as usize;
                 let changes = Arc::clone(&entry.commit.changes);
                 waits.push_back(Wait { replica, at, changes, shown: false });
             }
@@ -48,7 +46,7 @@ impl World {
             let (host, at) = (&replicas[wait.replica], wait.at);
             let image = &host.disk.image;
             let mut is_there = image.position.is_some_and(|here| here.sequence >= at);
-            let promised = wait.promised(origin, host);
+            let promised = wait.promised(origin, replicas);
             for (change, version) in &promised {
                 let here = image.objects.get(&change.path);
                 is_there &= here.is_some_and(|object| object.version == *version)
@@ -61,6 +59,7 @@ impl World {
             if !promised.is_empty() {
                 situations.add(Situation::Arrived);
                 situations.count(Situation::ArrivedLater, u64::from(wait.shown));
+                situations.count(Situation::ArrivedBelow, u64::from(host.parent.is_some()));
             }
             false
         });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lull_replication::origin::{Event, Origin, Strategy};
 use lull_replication::subscription::{Pattern, Subscription};
-use lull_replication::types::{Change, ReplicaId, Sequence, Version};
+use lull_replication::types::{Change, Digest, ReplicaId, Sequence, Version};
 
 use lull_sim::random::Random;
 
@@ -61,12 +61,18 @@ impl Wait {
     pub(in super::super) fn promised(
         &self,
         origin: &OriginHost,
-        host: &ReplicaHost,
+        replicas: &[ReplicaHost],
     ) -> Vec<(&Change, Version)> {
+        let host = &replicas[self.replica];
         let Some(machine) = &origin.machine else { return Vec::new() };
         // The pushes of other strategies depend on when they are asked.
         let pushes_all = matches!(origin.config.strategy, Strategy::Trip | Strategy::PushAll);
         if !pushes_all || host.config.quota.is_some() {
+            return Vec::new();
+        }
+        // A relay passes on what it gets, and keeps.
+        let keeps_all = |host: &ReplicaHost| host.config.quota.is_none() && !host.took_some;
+        if !host.parents.is_empty() && (host.took_some || !relays(replicas).all(keeps_all)) {
             return Vec::new();
         }
         let only = machine.subscription(ReplicaId(self.replica as u32));
@@ -75,11 +81,24 @@ impl Wait {
             let version = Version { sequence: self.at, content: change.content? };
             let digest = version.content.digest;
             let is_current = machine.image().objects.get(&change.path) == Some(&version);
-            (is_current && machine.has_body(&digest) && !host.excused.contains(&digest))
+            (is_current && machine.has_body(&digest) && !self.is_excused(replicas, &digest))
                 .then_some((change, version))
         });
         promised.collect()
     }
+
+    /// Whether a body may be missing at the replica, or at a relay, although its arrival was reported.
+    fn is_excused(&self, replicas: &[ReplicaHost], digest: &Digest) -> bool {
+        let host = &replicas[self.replica];
+        host.excused.contains(digest)
+            || !host.parents.is_empty()
+                && relays(replicas).any(|relay| relay.excused.contains(digest))
+    }
+}
+
+/// The relays, each of which may have been above a replica.
+fn relays(replicas: &[ReplicaHost]) -> impl Iterator<Item = &ReplicaHost> {
+    replicas.iter().filter(|host| host.is_relay)
 }
 
 impl Clients {
@@ -102,9 +121,29 @@ impl Clients {
     }
 
     /// Waits that have not ended, in words.
-    pub(in super::super) fn unarrived(&self) -> impl Iterator<Item = String> {
-        let describe = |wait: &Wait| format!("{} never came to replica {}", wait.at, wait.replica);
-        self.waits.0.iter().map(describe)
+    pub(in super::super) fn unarrived(
+        &self,
+        origin: &Origin<Body>,
+        replicas: &[ReplicaHost],
+    ) -> impl Iterator<Item = String> {
+        // A relay that has lost a body, or never got it, waits until a read asks for it.
+        let is_excused = |wait: &&Wait| {
+            let current = |change: &&Change| {
+                let version = origin.image().objects.get(&change.path);
+                version.is_some_and(|version| version.sequence == wait.at)
+            };
+            let contents = wait.changes.iter().filter(current).filter_map(|change| change.content);
+            let mut digests = contents.map(|content| content.digest);
+            let lacks =
+                |digest: Digest| relays(replicas).any(|relay| relay.disk.body(&digest).is_none());
+            !replicas[wait.replica].parents.is_empty() && digests.any(lacks)
+        };
+        let waits = self.waits.0.iter().filter(move |wait| !is_excused(wait));
+        waits.map(|wait| {
+            let id = ReplicaId(wait.replica as u32);
+            let (known, above) = (origin.progress(id), origin.relay_above(id));
+            format!("{} never came to replica {id:?}: {known:?} below {above:?}", wait.at)
+        })
     }
 
     /// Drops all waits.

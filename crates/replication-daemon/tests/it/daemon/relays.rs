@@ -1,0 +1,216 @@
+//! Relays that pass bodies on while they receive them, over real connections.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lull_replication::types::Sequence;
+use lull_replication_daemon::daemon::{
+    RelayOptions, ReplicaDaemon, ReplicaEvent, ReplicaOptions, join,
+};
+use lull_transport::Options;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{oneshot, watch};
+
+use super::site::{Site, body, path, patient, runtime};
+
+const LIMIT: Option<Duration> = Some(Duration::from_secs(60));
+/// A body that takes many pieces.
+const LARGE: usize = 8_000_000;
+/// The gate holds a connection that has carried this much of it.
+const HELD_AT: usize = LARGE / 2;
+
+/// What happens to connections that have carried much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gate {
+    /// They wait.
+    Holds,
+    /// They end.
+    Cuts,
+    Open,
+}
+
+/// Passes connections on to an address, through a gate. Returns its own address.
+async fn gate(to: String) -> (String, watch::Sender<Gate>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    let (sender, gate) = watch::channel(Gate::Holds);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let Ok(server) = TcpStream::connect(&to).await else { continue };
+            tokio::spawn(pass(client, server, gate.clone()));
+        }
+    });
+    (address, sender)
+}
+
+async fn pass(client: TcpStream, server: TcpStream, mut gate: watch::Receiver<Gate>) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let down = async move {
+        let (mut bytes, mut carried) = (vec![0; 64 * 1024], 0);
+        while let Ok(count @ 1..) = from_server.read(&mut bytes).await {
+            carried += count;
+            if to_client.write_all(&bytes[..count]).await.is_err() {
+                return;
+            }
+            if carried >= HELD_AT {
+                let state = gate.wait_for(|gate| *gate != Gate::Holds).await;
+                if state.is_ok_and(|gate| *gate == Gate::Cuts) {
+                    return;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = down => {}
+        _ = copy(&mut from_client, &mut to_server) => {}
+    }
+}
+
+/// A replica and its events.
+struct Node {
+    daemon: ReplicaDaemon,
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+impl Node {
+    /// Joins and starts. A relay returns the address where it listens.
+    async fn start(
+        site: &Site,
+        name: &str,
+        options: impl FnOnce(ReplicaOptions) -> ReplicaOptions,
+    ) -> (Self, String) {
+        let folder = site.folder().join(name);
+        let address = site.ticket("unused").address;
+        let valid = Duration::from_secs(60);
+        let ticket = site.origin().relay_ticket(name, &address, valid).expect("a ticket");
+        join(&folder, ticket, &site.clock()).await.expect("a new ticket");
+        let (told, (listens, listening)) =
+            (Arc::<Mutex<Vec<String>>>::default(), oneshot::channel());
+        let (events, listens) = (Arc::clone(&told), Mutex::new(Some(listens)));
+        let on_event = move |event: ReplicaEvent| {
+            if let ReplicaEvent::Relaying(address) = &event
+                && let Some(listens) = listens.lock().expect("no panic").take()
+            {
+                let _ = listens.send(address.to_string());
+            }
+            events.lock().expect("no panic").push(event.to_string());
+        };
+        let options = options(ReplicaOptions::new(&folder));
+        let is_relay = options.relay.is_some();
+        let daemon = ReplicaDaemon::start(options, site.clock(), on_event).expect("it starts");
+        let address = if is_relay { listening.await.expect("it listens") } else { String::new() };
+        (Node { daemon, told }, address)
+    }
+
+    fn was_told(&self, text: &str) -> bool {
+        self.told.lock().expect("no panic").iter().any(|event| event.contains(text))
+    }
+
+    /// Bytes of bodies that have come in the background.
+    fn received(&self) -> u64 {
+        self.daemon.handle().status().speculative_bytes
+    }
+
+    async fn read(&self, at: Sequence) -> Vec<u8> {
+        let handle = self.daemon.handle();
+        let (_, found) = handle.object(&path("large"), at, LIMIT).await.expect("an answer");
+        let found = found.expect("it is there");
+        let (mut bytes, size) = (Vec::new(), found.version.content.size.0 as usize);
+        for number in 0.. {
+            if bytes.len() == size {
+                break;
+            }
+            bytes.extend(found.piece(number).await.expect("a disk").expect("a piece"));
+        }
+        bytes
+    }
+}
+
+/// An origin behind a gate, a relay, a relay below it, and a replica below that.
+async fn three_levels(site: &Site) -> ([Node; 3], watch::Sender<Gate>) {
+    let relay = || {
+        let (listen, background) = ("127.0.0.1:0".to_owned(), Options::new());
+        Some(RelayOptions { listen, background })
+    };
+    let (origin, gate) = gate(site.ticket("unused").address).await;
+    let of = |options| ReplicaOptions { origin: Some(origin), relay: relay(), ..options };
+    let (upper, address) = Node::start(site, "upper", of).await;
+    let of = |options| ReplicaOptions { via: vec![address], relay: relay(), ..options };
+    let (lower, address) = Node::start(site, "lower", of).await;
+    let of = |options| ReplicaOptions { via: vec![address], ..options };
+    let (leaf, _) = Node::start(site, "leaf", of).await;
+    patient("the connections", || leaf.daemon.handle().status().connected).await;
+    ([upper, lower, leaf], gate)
+}
+
+#[test]
+fn bodies_are_passed_on_before_they_are_complete() {
+    runtime().block_on(async {
+        let site = Site::new(0).await;
+        let ([upper, lower, leaf], gate) = three_levels(&site).await;
+        let large = body(1, LARGE);
+        let files = [("large", Some(&large[..]))];
+        let at = site.origin().write(site.transaction(&files)).await.expect("written");
+        // The last bytes have not reached the first relay, and the leaf has the first ones.
+        patient("the first pieces", || leaf.received() > LARGE as u64 / 4).await;
+        for node in [&upper, &lower, &leaf] {
+            let status = node.daemon.handle().status();
+            assert!(status.speculative_bytes < LARGE as u64, "{status:?}");
+            assert_eq!(status.valid_bytes, 0);
+        }
+        gate.send_replace(Gate::Open);
+        let names = ["upper", "lower", "leaf"].map(str::to_owned);
+        site.origin().wait_for(&names, at).await.expect("they are known");
+        assert!(leaf.read(at).await == large);
+        let status = site.origin().status();
+        assert_eq!((status.pushed, status.demands), (1, 0));
+        for node in [&upper, &lower, &leaf] {
+            assert!(!node.was_told("cut off"));
+            assert_eq!(node.received(), LARGE as u64, "each byte came once");
+        }
+    });
+}
+
+#[test]
+fn body_cut_off_at_the_relay_is_cut_off_below() {
+    runtime().block_on(async {
+        let site = Site::new(0).await;
+        let ([upper, lower, leaf], gate) = three_levels(&site).await;
+        let large = body(1, LARGE);
+        let files = [("large", Some(&large[..]))];
+        let at = site.origin().write(site.transaction(&files)).await.expect("written");
+        patient("the first pieces", || leaf.received() > LARGE as u64 / 4).await;
+        gate.send_replace(Gate::Cuts);
+        patient("the end", || upper.was_told("`large` was cut off")).await;
+        gate.send_replace(Gate::Open);
+        let names = ["upper", "lower", "leaf"].map(str::to_owned);
+        site.origin().wait_for(&names, at).await.expect("they are known");
+        assert!(leaf.read(at).await == large);
+        drop(lower);
+    });
+}
+
+/// The connections of the replicas below stay.
+#[test]
+fn overwritten_body_is_cut_off_at_all_levels() {
+    runtime().block_on(async {
+        let site = Site::new(0).await;
+        let ([upper, lower, leaf], gate) = three_levels(&site).await;
+        let (old, new) = (body(1, LARGE), body(2, LARGE / 4));
+        let files = [("large", Some(&old[..]))];
+        site.origin().write(site.transaction(&files)).await.expect("written");
+        patient("the first pieces", || leaf.received() > LARGE as u64 / 4).await;
+        let files = [("large", Some(&new[..]))];
+        let at = site.origin().write(site.transaction(&files)).await.expect("written");
+        gate.send_replace(Gate::Open);
+        let names = ["upper", "lower", "leaf"].map(str::to_owned);
+        site.origin().wait_for(&names, at).await.expect("they are known");
+        assert!(leaf.read(at).await == new);
+        for node in [&upper, &lower, &leaf] {
+            assert!(!node.was_told("no connection"), "{:?}", node.told);
+            assert!(node.received() < (LARGE + new.len()) as u64, "the rest did not come");
+        }
+    });
+}
