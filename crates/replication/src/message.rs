@@ -57,6 +57,8 @@ pub const MAX_CHANGES: usize = 1_000;
 /// Entries of a leaf in one message, at most: further entries go in further parts. A user who names files may
 /// choose names that all fall into one leaf.
 pub const MAX_ENTRIES: usize = 1_000;
+/// Bodies that have arrived in part, at most.
+pub const MAX_PARTIAL: usize = 64;
 /// Relays below a relay, at most.
 pub const MAX_RELAYS: usize = 1_000;
 
@@ -147,6 +149,9 @@ pub enum ToOrigin {
     Relays(Vec<ReplicaId>),
     /// A relay asks whether it may serve a replica.
     Vouch(Vouch),
+    /// The bodies that have arrived in part, and how many pieces of each: all of them, instead of earlier ones. A
+    /// transfer may begin behind these pieces.
+    Partial(Vec<(Digest, u32)>),
 }
 
 /// The question whether a replica follows the origin's log, and is still admitted there.

@@ -356,7 +356,11 @@ impl<'a, S: Serves> Sending<'a, S> {
                 self.put(to, part)?;
                 self.next = Next::Hashes(outline, number + 1);
             }
-            None => self.next = Next::Pieces(outline, 0),
+            None => {
+                let replica = self.link.replica;
+                let first = |machine: &mut Origin<Body>| machine.first_piece(replica, &self.frame);
+                self.next = Next::Pieces(outline, self.shared.with_machine(first));
+            }
         }
         Ok(SendState::Goes)
     }

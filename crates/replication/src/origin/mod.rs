@@ -18,6 +18,7 @@ mod image;
 mod interface;
 mod known;
 mod overlay;
+mod partial;
 mod peer;
 mod pending;
 mod priority;
@@ -274,6 +275,10 @@ impl<P: Clone> Origin<P> {
             // Only relays look at it.
             ToOrigin::Relays(_) => true,
             ToOrigin::Vouch(vouch) => self.vouch(replica, &vouch),
+            ToOrigin::Partial(all) => {
+                link.partial = all.into_iter().collect();
+                true
+            }
             ToOrigin::Resynced(sequence) => link.handle_resynced(sequence),
         };
         if !fine {

@@ -1,6 +1,6 @@
 //! The origin's knowledge of one replica.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::arrivals::UnderWay;
@@ -13,7 +13,7 @@ use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tre
 use crate::path::Path;
 use crate::subscription::Subscription;
 use crate::time::{LocalTime, WallTime};
-use crate::types::{Incarnation, Position, Sequence};
+use crate::types::{Digest, Incarnation, Position, Sequence};
 
 /// A tree for comparisons with replicas, and its position.
 #[derive(Debug)]
@@ -75,6 +75,8 @@ pub(crate) struct Link {
     /// Handed-out speculative bodies, and sent ones that reads wait for there.
     pub(crate) pushed: UnderWay,
     pub(crate) fetched: UnderWay,
+    /// How many pieces of bodies the replica has from earlier transfers.
+    pub(crate) partial: BTreeMap<Digest, u32>,
     /// The replica has reported the bodies that it lacks, apart from those known to wait.
     pub(crate) accounted: bool,
     /// It was empty when it connected, and compares its tree with the first one.
@@ -100,6 +102,7 @@ impl Link {
             demands: Demands::default(),
             pushed: UnderWay::default(),
             fetched: UnderWay::default(),
+            partial: BTreeMap::new(),
             accounted: false,
             is_new: false,
         }

@@ -163,7 +163,29 @@ impl<P: Clone> Origin<P> {
         if *demand {
             return self.is_waited_for(replica, body);
         }
-        self.config.strategy.is_in_order() || self.state.image.objects.get(path) == version.as_ref()
+        if self.config.strategy.is_in_order() {
+            return true;
+        }
+        let is_current = self.state.image.objects.get(path) == version.as_ref();
+        let at = version.map(|version| version.sequence).unwrap_or_default();
+        is_current && !self.gives_way(replica, path, at)
+    }
+
+    /// A partly pushed body was cut off before its end. It waits again, if it is still of use and is not in flight to a
+    /// read.
+    pub fn handle_push_cut_off(&mut self, replica: ReplicaId, body: &Frame<BodyHeader>) {
+        let BodyHeader { path, version: Some(version), .. } = &body.message else { return };
+        let is_current = self.state.image.objects.get(path) == Some(version);
+        let is_of_use = is_current && self.bodies.references.is_stored(&version.content.digest);
+        let (Some(peer), Some(position)) =
+            (self.peers.get_mut(&replica), self.ranking.position(path))
+        else {
+            return;
+        };
+        let is_read = |link: &mut Link| link.demands.take_over(path, version.sequence);
+        if is_of_use && !peer.link.as_mut().is_some_and(is_read) {
+            peer.queue(path, position);
+        }
     }
 
     /// Queues the current version of an object for every replica.

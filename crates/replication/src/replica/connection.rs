@@ -216,6 +216,7 @@ impl<P: Clone> Replica<P> {
         if new_life {
             self.lease.forget_skew();
         }
+        self.report_partial();
         // A speculative body may have arrived before.
         if self.connection.pushed.done() > 0 {
             self.connection.outbox.push_back(ToOrigin::Taken(self.connection.pushed.done()));

@@ -8,8 +8,8 @@ use super::WireError;
 use super::cursor::{Reader, Writer};
 use super::sealed::Coded;
 use crate::message::{
-    Ask, MAX_CHANGES, MAX_ENTRIES, MAX_PATHS, MAX_RELAYS, Refusal, Report, Start, Stock, ToOrigin,
-    ToReplica, Tree, Vouch,
+    Ask, MAX_CHANGES, MAX_ENTRIES, MAX_PARTIAL, MAX_PATHS, MAX_RELAYS, Refusal, Report, Start,
+    Stock, ToOrigin, ToReplica, Tree, Vouch,
 };
 use crate::path::Path;
 use crate::subscription::{MAX_PATTERN_BYTES, MAX_PATTERNS, Pattern, Subscription};
@@ -23,6 +23,7 @@ const MAX_TO_REPLICA_BYTES: usize = 5 << 20;
 
 const PATHS: (&str, usize) = ("paths", MAX_PATHS);
 const PATTERNS: (&str, usize) = ("patterns", MAX_PATTERNS);
+const PARTIAL: (&str, usize) = ("partial bodies", MAX_PARTIAL);
 const RELAYS: (&str, usize) = ("relays", MAX_RELAYS);
 const CHANGES: (&str, usize) = ("changes", MAX_CHANGES);
 const BRANCHES: (&str, usize) = ("branches", 1 << 8);
@@ -71,6 +72,7 @@ mod kind {
     pub(super) const WITHDRAW: u8 = 0x0e;
     pub(super) const RELAYS: u8 = 0x0f;
     pub(super) const VOUCH: u8 = 0x10;
+    pub(super) const PARTIAL: u8 = 0x1b;
     pub(super) const WELCOME_LOG: u8 = 0x41;
     pub(super) const WELCOME_RESYNC: u8 = 0x42;
     pub(super) const REFUSED: u8 = 0x43;
@@ -105,6 +107,7 @@ impl Coded for ToOrigin {
             ToOrigin::Withdraw(_) => kind::WITHDRAW,
             ToOrigin::Relays(_) => kind::RELAYS,
             ToOrigin::Vouch(_) => kind::VOUCH,
+            ToOrigin::Partial(_) => kind::PARTIAL,
         }
     }
 
@@ -147,6 +150,13 @@ impl Coded for ToOrigin {
             ToOrigin::Relays(relays) => {
                 return to.list(RELAYS, relays, |to, relay| {
                     to.replica(*relay);
+                    Ok(())
+                });
+            }
+            ToOrigin::Partial(all) => {
+                return to.list(PARTIAL, all, |to, (digest, pieces)| {
+                    to.digest(digest);
+                    to.u32(*pieces);
                     Ok(())
                 });
             }
@@ -196,6 +206,10 @@ impl Coded for ToOrigin {
                 certificate: from.digest("certificate")?,
                 position: from.option("position", Reader::position)?,
             }),
+            kind::PARTIAL => {
+                let one = |from: &mut Reader<'_>| Ok((from.digest("hash")?, from.u32("pieces")?));
+                ToOrigin::Partial(from.list(PARTIAL, 36, one)?)
+            }
             other => return Err(WireError::Kind(other)),
         })
     }

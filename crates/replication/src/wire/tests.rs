@@ -105,6 +105,7 @@ fn to_origin() -> impl Strategy<Value = ToOrigin> {
         report().prop_map(ToOrigin::Report),
         vec(any::<u32>().prop_map(ReplicaId), 0..20).prop_map(ToOrigin::Relays),
         vouch().prop_map(ToOrigin::Vouch),
+        vec((digest(), any::<u32>()), 0..20).prop_map(ToOrigin::Partial),
     ]
 }
 

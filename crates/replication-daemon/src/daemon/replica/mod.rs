@@ -1,6 +1,7 @@
 //! The replica as a daemon.
 
 mod children;
+mod partials;
 mod reads;
 mod receive;
 mod retries;
@@ -30,6 +31,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::children::Children;
+use self::partials::PartialVersions;
 use super::clock::until;
 use super::outlines::Outlines;
 use super::{Clock, DaemonError, OnPanic, end, worker_of};
@@ -151,6 +153,7 @@ struct Shared {
     body_reader: BodyReader,
     outlines: Outlines,
     bodies: Bodies,
+    partials: PartialVersions,
     on_event: EventSink,
     /// Bytes of bodies received, on demand and speculative.
     received: [AtomicU64; 2],
@@ -446,6 +449,7 @@ impl ReplicaDaemon {
         let opened = Store::<ReplicaState>::open(&folder, settings, now.wall)?;
         let (body_reader, bodies) = (opened.store.body_reader(), opened.store.bodies().clone());
         let config = Config { replica: identity.replica(), ..config };
+        config.quota.into_iter().for_each(|quota| bodies.limit_partials(quota));
         let mut machine = Replica::recover(now, config, opened.image, opened.bodies);
         machine.subscribe(only);
         let relay = relay.map(|relay| relay.open(now, &identity, &clock, &mut machine));
@@ -459,6 +463,7 @@ impl ReplicaDaemon {
             body_reader,
             outlines: Outlines::new(),
             bodies,
+            partials: PartialVersions::default(),
             on_event: Box::new(on_event),
             received: Default::default(),
             arriving: AtomicU64::default(),

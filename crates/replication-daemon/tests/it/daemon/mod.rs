@@ -13,6 +13,7 @@ mod mounts;
 mod opened;
 mod publish;
 mod remembered;
+mod resumed;
 mod s3_server;
 mod sessions;
 mod site;
