@@ -338,7 +338,8 @@ fn stock_text(one: &Value) -> String {
             text += &format!(", has {share:.1} % of {of} {what}");
         }
     }
-    text + &unsubscribed.map_or_else(String::new, |more| format!(", {more}"))
+    let more = unsubscribed.into_iter().chain(costs_text(one));
+    text + &more.map(|more| format!(", {more}")).collect::<String>()
 }
 
 /// What a replica leaves out, because it does not subscribe to it; none if it takes all.
@@ -347,6 +348,18 @@ fn unsubscribed_text(status: &Value) -> Option<String> {
     let count = |name: &str| status[name].as_u64();
     let (objects, bytes) = (count("unsubscribed_objects")?, count("unsubscribed_bytes")?);
     Some(format!("{objects} objects with {bytes} bytes are not subscribed to"))
+}
+
+/// The price of a replica's link, and what was saved; none if it has none.
+fn costs_text(status: &Value) -> Option<String> {
+    let saved = status["saved_bytes"].as_u64();
+    let saved =
+        saved.map_or_else(String::new, |bytes| format!(": {bytes} bytes were not transferred"));
+    if status["metered"] == true {
+        return Some(format!("the link is metered, files come when they are read{saved}"));
+    }
+    let reads = status["reads_per_gb"].as_f64()?;
+    Some(format!("files below {reads} reads per GB come when they are read{saved}"))
 }
 
 /// The patterns of a replica's subscription, and how many objects each matches.
@@ -375,6 +388,9 @@ fn of_replica(status: &Value) {
     );
     if let Some(text) = unsubscribed_text(status) {
         println!("  {text}: {}", patterns_text(status));
+    }
+    if let Some(text) = costs_text(status) {
+        println!("  {text}");
     }
     match status["staleness_seconds"].as_f64() {
         Some(seconds) => println!("  stale by {seconds:.1} s at most"),

@@ -149,6 +149,9 @@ pub enum ToOrigin {
     Relays(Vec<ReplicaId>),
     /// A relay asks whether it may serve a replica.
     Vouch(Vouch),
+    /// The link has a price: of a body that is certain to be read there before it is overwritten, at most this many
+    /// bytes are worth being pushed. Of one with a smaller chance it is that part of them.
+    Price(Bytes),
     /// The bodies that have arrived in part, and how many pieces of each: all of them, instead of earlier ones. A
     /// transfer may begin behind these pieces.
     Partial(Vec<(Digest, u32)>),
@@ -196,6 +199,13 @@ pub struct Stock {
     pub unsubscribed_objects: u64,
     /// Their bytes, which were not transferred.
     pub unsubscribed_bytes: Bytes,
+}
+
+impl Stock {
+    /// Bytes of objects whose bodies are not here.
+    pub fn missing(&self) -> Bytes {
+        Bytes(self.bytes.0.saturating_sub(self.valid_bytes.0))
+    }
 }
 
 /// Parts of a tree of hashes, see [`crate::merkle`].

@@ -118,6 +118,7 @@ impl AffectedChannel {
             | ToOrigin::Fetched(_)
             | ToOrigin::Reads(_)
             | ToOrigin::Report(_)
+            | ToOrigin::Price(_)
             | ToOrigin::Partial(_)
             | ToOrigin::Relays(_) => AffectedChannel::NoChannel,
         }

@@ -26,6 +26,7 @@ mod link;
 mod observed;
 mod origin;
 mod outlines;
+mod price;
 mod replica;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -49,6 +50,8 @@ pub use origin::{
     HeldBody, OriginDaemon, OriginEvent, OriginHandle, OriginOptions, OriginStatus, PeerStatus,
     Tree, WriteError, create_origin,
 };
+pub use price::bytes_per_read;
+use price::reads_per_gb;
 pub use replica::{
     Found, OutageStatus, Pending, ReadError, RelayOptions, ReplicaDaemon, ReplicaEvent,
     ReplicaHandle, ReplicaOptions, ReplicaStatus,

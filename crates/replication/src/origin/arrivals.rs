@@ -104,6 +104,9 @@ impl<P: Clone> Origin<P> {
             return false;
         }
         let Some(peer) = self.peers.get(&replica) else { return true };
+        if !peer.price.permits(demand(ranked, version), self.peers.len()) {
+            return false;
+        }
         let waits = ranked.is_some_and(|ranked| peer.waiting.has(ranked.position));
         let waits = waits || peer.filling.is_some();
         let Some(link) = &peer.link else { return waits || !peer.accounted };

@@ -21,6 +21,7 @@ mod overlay;
 mod partial;
 mod peer;
 mod pending;
+mod price;
 mod priority;
 mod push;
 mod queue;
@@ -61,6 +62,7 @@ pub use interface::{Config, Counters, Effect, Event};
 use known::Life;
 use peer::{Link, Peer, Phase, Snapshot};
 use pending::Pending;
+use price::Price;
 pub use priority::{Demand, Prioritise, Priority, ReadsPerWriteAndByte};
 use ranking::Ranking;
 pub use releases::Garbage;
@@ -279,6 +281,10 @@ impl<P: Clone> Origin<P> {
                 link.partial = all.into_iter().collect();
                 true
             }
+            ToOrigin::Price(bytes) => {
+                self.peers.entry(replica).or_default().price = Price::new(bytes);
+                true
+            }
             ToOrigin::Resynced(sequence) => link.handle_resynced(sequence),
         };
         if !fine {
@@ -341,6 +347,7 @@ impl<P: Clone> Origin<P> {
         let first = before == Default::default() || before.0 != number.0;
         self.disconnect(replica);
         self.subscribe(replica, only);
+        self.peers.entry(replica).or_default().price = Price::default();
         let session = Session { origin: self.state.image.incarnation, ..session };
         let verdict = if protocol == PROTOCOL {
             self.compare(position)

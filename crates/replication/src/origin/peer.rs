@@ -7,6 +7,7 @@ use super::arrivals::UnderWay;
 use super::demands::Demands;
 use super::follow::{Beat, Pings};
 use super::interface::Config;
+use super::price::Price;
 use super::queue::{Order, QueuePosition, Waiting};
 use crate::merkle::MerkleTree;
 use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree};
@@ -216,6 +217,8 @@ pub(crate) struct Peer {
     pub(crate) refused: Option<(Session, Refusal)>,
     /// The names whose bodies are pushed to it.
     pub(crate) only: Subscription,
+    /// The price of its link.
+    pub(crate) price: Price,
     /// Bodies of all these names are to wait: those up to this object do, if it is given.
     pub(crate) filling: Option<Option<Path>>,
     /// Bodies that wait. They are kept while it is away, and lost when the origin crashes (SSR §6.2.3.1).

@@ -79,7 +79,9 @@ impl<P: Clone> Origin<P> {
             if self.upstream.is_some() && !is_here {
                 peer.absent.insert(position);
             }
-            if !peer.only.has(path) || !is_here || !self.config.strategy.pushes(demand, replicas) {
+            let is_pushed = self.config.strategy.pushes(demand, replicas)
+                && peer.price.permits(demand, replicas);
+            if !peer.only.has(path) || !is_here || !is_pushed {
                 continue;
             }
             // A body in flight to a read is queued again when no read waits for it there any more.
@@ -97,7 +99,7 @@ impl<P: Clone> Origin<P> {
         }
         let replicas = self.peers.len();
         let peer = self.peers.get_mut(&replica)?;
-        let (link, only) = (peer.link.as_mut()?, &peer.only);
+        let (link, only, price) = (peer.link.as_mut()?, &peer.only, peer.price);
         let after = self.state.image.log_after();
         if link.bodies < after {
             (link.bodies, link.body) = (after, 0);
@@ -111,6 +113,7 @@ impl<P: Clone> Origin<P> {
                     if only.has(&change.path)
                         && self.bodies.references.is_stored(&content.digest)
                         && self.config.strategy.pushes(demand, replicas)
+                        && price.permits(demand, replicas)
                     {
                         return Some((change.path.clone(), version));
                     }

@@ -72,6 +72,7 @@ mod kind {
     pub(super) const WITHDRAW: u8 = 0x0e;
     pub(super) const RELAYS: u8 = 0x0f;
     pub(super) const VOUCH: u8 = 0x10;
+    pub(super) const PRICE: u8 = 0x1a;
     pub(super) const PARTIAL: u8 = 0x1b;
     pub(super) const WELCOME_LOG: u8 = 0x41;
     pub(super) const WELCOME_RESYNC: u8 = 0x42;
@@ -107,6 +108,7 @@ impl Coded for ToOrigin {
             ToOrigin::Withdraw(_) => kind::WITHDRAW,
             ToOrigin::Relays(_) => kind::RELAYS,
             ToOrigin::Vouch(_) => kind::VOUCH,
+            ToOrigin::Price(_) => kind::PRICE,
             ToOrigin::Partial(_) => kind::PARTIAL,
         }
     }
@@ -128,6 +130,7 @@ impl Coded for ToOrigin {
             ToOrigin::Ping { sent } => to.local(*sent),
             ToOrigin::Ack(sequence) | ToOrigin::Resynced(sequence) => to.sequence(*sequence),
             ToOrigin::Taken(count) | ToOrigin::Fetched(count) => to.u64(*count),
+            ToOrigin::Price(bytes) => to.u64(bytes.0),
             ToOrigin::Reads(counts) => {
                 return to.list(PATHS, counts, |to, (path, count)| {
                     to.path(path);
@@ -210,6 +213,7 @@ impl Coded for ToOrigin {
                 let one = |from: &mut Reader<'_>| Ok((from.digest("hash")?, from.u32("pieces")?));
                 ToOrigin::Partial(from.list(PARTIAL, 36, one)?)
             }
+            kind::PRICE => ToOrigin::Price(Bytes(from.u64("bytes")?)),
             other => return Err(WireError::Kind(other)),
         })
     }

@@ -105,6 +105,7 @@ fn to_origin() -> impl Strategy<Value = ToOrigin> {
         report().prop_map(ToOrigin::Report),
         vec(any::<u32>().prop_map(ReplicaId), 0..20).prop_map(ToOrigin::Relays),
         vouch().prop_map(ToOrigin::Vouch),
+        any::<u64>().prop_map(|bytes| ToOrigin::Price(Bytes(bytes))),
         vec((digest(), any::<u32>()), 0..20).prop_map(ToOrigin::Partial),
     ]
 }
