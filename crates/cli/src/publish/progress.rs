@@ -15,7 +15,7 @@ use serde_json::Value;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(250);
 
-fn target() -> ProgressDrawTarget {
+pub(super) fn target() -> ProgressDrawTarget {
     if io::stderr().is_terminal() {
         ProgressDrawTarget::stderr()
     } else {
@@ -23,14 +23,14 @@ fn target() -> ProgressDrawTarget {
     }
 }
 
-fn bar(template: &str) -> ProgressBar {
+pub(super) fn bar(template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(0), target());
     let style = ProgressStyle::with_template(template).expect("the template is well formed");
     bar.set_style(style.progress_chars("=> "));
     bar
 }
 
-const OF_BYTES: &str =
+pub(super) const OF_BYTES: &str =
     "{prefix} [{bar:30}] {bytes}/{total_bytes}, {bytes_per_sec}, about {eta} left";
 const OF_BODIES: &str = "{prefix} [{bar:30}] {pos}/{len} files, {per_sec}, about {eta} left";
 

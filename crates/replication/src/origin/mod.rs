@@ -10,6 +10,7 @@ mod case;
 mod condition;
 mod demand_channel;
 mod demands;
+mod distribution;
 mod fold;
 mod follow;
 mod history;
@@ -34,6 +35,7 @@ mod subscribers;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod urgency;
 mod work;
 mod writes;
 
@@ -53,6 +55,8 @@ use crate::types::{Digest, Position, ReplicaId, Sequence};
 
 pub use case::CaseClash;
 pub use condition::{Condition, Named};
+use distribution::Distributions;
+pub use distribution::{Arrival, Distribution, DistributionId, Progress};
 pub(crate) use follow::Beat;
 use follow::Upstream;
 use holds::Bodies;
@@ -70,6 +74,7 @@ use releases::Releases;
 use snapshot::Building;
 use state::State;
 pub use strategy::{Strategy, UnknownStrategyError};
+pub use urgency::Urgency;
 pub use writes::{CaseClashes, Put, Refused, RollbackError, Transaction, TransactionId};
 
 /// The state machine of an origin. `P` is the content of a body or a reference to it; the machine does not
@@ -110,6 +115,8 @@ pub struct Origin<P> {
     building: Option<Building>,
     /// References to bodies that are to be given up.
     releases: Releases<P>,
+    /// Publications that are to arrive by a deadline.
+    distributions: Distributions,
     events: VecDeque<Event>,
     counters: Counters,
     faults: Faults,
@@ -139,6 +146,7 @@ impl<P: Clone> Origin<P> {
             snapshot: None,
             building: None,
             releases: Releases::default(),
+            distributions: Distributions::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
             faults: Faults::default(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::arrivals::UnderWay;
+use super::arrivals::{InPart, UnderWay};
 use super::demands::Demands;
 use super::follow::{Beat, Pings};
 use super::interface::Config;
@@ -78,6 +78,8 @@ pub(crate) struct Link {
     pub(crate) fetched: UnderWay,
     /// How many pieces of bodies the replica has from earlier transfers.
     pub(crate) partial: BTreeMap<Digest, u32>,
+    /// The pushed body that is sent in pieces, or was.
+    pub(crate) in_part: Option<InPart>,
     /// The replica has reported the bodies that it lacks, apart from those known to wait.
     pub(crate) accounted: bool,
     /// It was empty when it connected, and compares its tree with the first one.
@@ -104,6 +106,7 @@ impl Link {
             pushed: UnderWay::default(),
             fetched: UnderWay::default(),
             partial: BTreeMap::new(),
+            in_part: None,
             accounted: false,
             is_new: false,
         }

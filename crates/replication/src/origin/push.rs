@@ -2,7 +2,10 @@
 
 use core::time::Duration;
 
-use super::peer::Phase;
+use lull_cc::Bytes;
+
+use super::arrivals::InPart;
+use super::peer::{Link, Phase};
 use super::queue::{Gap, QueuePosition};
 use super::ranking::{Moved, demand};
 use super::{Origin, Strategy};
@@ -37,11 +40,16 @@ impl<P: Clone> Origin<P> {
                 self.peers.get_mut(&replica)?.link.as_mut()?.body += 1;
                 next
             }
+            None if self.is_urgent(replica) => self.next_urgent(replica)?,
             None => self.next_by_worth(replica)?,
         };
         let at = self.upto();
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;
         link.pushed.add(path.clone(), version.sequence, version.content.size);
+        if version.content.size > self.config.lanes.piece() {
+            let (path, sequence) = (path.clone(), version.sequence);
+            link.in_part = Some(InPart { path, sequence, sent: Bytes(0) });
+        }
         self.counters.pushed += 1;
         let message = BodyHeader { path, version: Some(version), at, demand: false, lost: false };
         Some(Frame { session: link.session, message })
@@ -159,8 +167,8 @@ impl<P: Clone> Origin<P> {
 
     /// Whether the rest of a partly sent body is still worth sending. An overwritten one is not, unless a
     /// read waits for it: otherwise a reader of a constantly written object would never get it. Ordered
-    /// pushes continue unchanged. A demanded body is worth it while a read waits. For a pushed body,
-    /// [`hand_over`](Origin::hand_over) must be asked as well.
+    /// pushes continue unchanged. A demanded body is worth it while a read waits. A pushed one makes room for urgent
+    /// bodies. For a pushed body, [`hand_over`](Origin::hand_over) must be asked as well.
     pub fn is_wanted(&self, replica: ReplicaId, body: &Frame<BodyHeader>) -> bool {
         let BodyHeader { path, version, demand, .. } = &body.message;
         if *demand {

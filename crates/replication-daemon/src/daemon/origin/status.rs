@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use lull_replication::origin::Counters;
+use lull_replication::subscription::Subscription;
 use lull_replication::time::Reading;
 use lull_replication::types::{ReplicaId, Sequence};
 use serde::Serialize;
@@ -118,6 +119,10 @@ pub struct PeerStatus {
     pub demand_bytes: u64,
     /// Bodies in the background.
     pub speculative_bytes: u64,
+    /// The part of these that was sent at normal priority, to meet the deadline of a publication.
+    pub urgent_bytes: u64,
+    /// Whether bodies of a publication are sent at normal priority now: in the background they would miss its deadline.
+    pub urgent: bool,
 }
 
 impl PeerStatus {
@@ -248,6 +253,8 @@ fn status_of(
         control_bytes: sent(0),
         demand_bytes: sent(1),
         speculative_bytes: sent(2),
+        urgent_bytes: sent(3),
+        urgent: machine.is_urgent(id),
     }
 }
 

@@ -5,6 +5,7 @@ mod away;
 mod bodies;
 mod buckets;
 mod crashes;
+mod deadlines;
 mod demands;
 mod faces;
 mod failovers;
