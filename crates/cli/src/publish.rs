@@ -1,5 +1,7 @@
 //! `lull publish`, `lull rollback`, `lull status`: the commands to local daemons.
 
+mod deadline;
+mod distribute;
 pub(crate) mod progress;
 
 use std::ffi::OsString;
@@ -11,9 +13,11 @@ use std::time::{Duration, Instant};
 
 use lull_replication::Path;
 use lull_replication::types::Sequence;
-use lull_replication_daemon::http::client::{Client, Publishing};
+use lull_replication_daemon::http::client::{Client, Published, Publishing};
 use lull_replication_daemon::service::runtime;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use distribute::Distributing;
 
 /// The exit code if a state is made, and some awaited replicas are not known to have it.
 const NOT_EVERYWHERE: u8 = 3;
@@ -28,10 +32,15 @@ Examples:
       stop waiting after 30 seconds; the files are published all the same
   lull publish docs --origin /var/lib/lull/origin --into manual/en
       replace only the files below manual/en
+  lull publish public --origin /var/lib/lull/origin --to '*' --by 06:00
+      bring the files to all replicas by six o'clock, in the background as long as that is fast enough
+  lull publish public --origin /var/lib/lull/origin --to paris --to 'london-*' --by 90m --json
+      to these replicas within 90 minutes; print each change and the report as JSON
 
-The exit code is 0 when the state exists and all replicas of --wait have it; 1 if no state was created, or
-the origin ended before it confirmed one; 2 if the arguments are wrong; and 3 if the state exists, but
-Lull cannot confirm it for all of --wait: --timeout expired, a replica was revoked, or the origin ended.";
+The exit code is 0 when the state exists and all replicas of --wait or --to have it; 1 if no state was
+created, or the origin ended before it confirmed one; 2 if the arguments are wrong; and 3 if the state
+exists, but Lull cannot confirm it for all of --wait or --to: --timeout or --by expired, a replica was
+revoked, or the origin ended. After that the replicas still get the files.";
 
 const ROLLBACK_EXAMPLES: &str = "\
 Examples:
@@ -74,6 +83,8 @@ pub(crate) struct PublishArgs {
     delete_all: bool,
     #[command(flatten)]
     waiting: Waiting,
+    #[command(flatten)]
+    distributing: Distributing,
 }
 
 #[derive(Debug, clap::Args)]
@@ -82,8 +93,8 @@ struct Waiting {
     /// not wait for bodies that are never pushed, were overwritten since, or exceed --quota. May be repeated
     #[arg(long, value_name = "NAME")]
     wait: Vec<String>,
-    /// Maximum time to wait, in seconds [default: no limit]
-    #[arg(long, value_name = "S", requires = "wait", value_parser = lull_cli::arguments::seconds)]
+    /// Maximum time to wait, in seconds [default: no limit, or --by]
+    #[arg(long, value_name = "S", value_parser = lull_cli::arguments::seconds)]
     timeout: Option<Duration>,
 }
 
@@ -128,6 +139,14 @@ pub(crate) struct StatusArgs {
 }
 
 pub(crate) fn publish(args: PublishArgs) -> anyhow::Result<ExitCode> {
+    if args.waiting.timeout.is_some()
+        && args.waiting.wait.is_empty()
+        && args.distributing.to.is_empty()
+    {
+        let text = "--timeout limits a wait: add --wait or --to".to_owned();
+        crate::print_error(&crate::UsageError(text).into());
+        return Ok(ExitCode::from(crate::USAGE));
+    }
     let into = match args.into.as_deref().map(|into| Path::from_bytes(into.as_bytes())).transpose()
     {
         Ok(into) => into,
@@ -140,23 +159,42 @@ pub(crate) fn publish(args: PublishArgs) -> anyhow::Result<ExitCode> {
     runtime()?.block_on(async {
         // Before any work: a name may be wrong.
         client.joined(&args.waiting.wait).await?;
+        let names = args.distributing.names(&client).await?;
         let publishing = Arc::new(Publishing::default());
         let (source, delete_all) = (&args.source, args.delete_all);
         let work = client.publish_showing(source, into.as_ref(), delete_all, &publishing);
         let published = progress::publication(&publishing, work).await?;
-        println!(
-            "state {}: {} files put, {} deleted, {} unchanged; {} bytes sent",
-            published.sequence.0,
-            published.put,
-            published.deleted,
-            published.unchanged,
-            published.bytes,
-        );
+        print_published(&published, args.distributing.is_json());
+        if !names.is_empty() {
+            let what = (&published, into.as_ref());
+            return args.distributing.until(&client, &names, what, args.waiting.timeout).await;
+        }
         Ok(args.waiting.until(&client, published.sequence, into.as_ref()).await)
     })
 }
 
+fn print_published(published: &Published, json: bool) {
+    let Published { sequence, put, deleted, unchanged, bytes, .. } = published;
+    if json {
+        let line = json!({
+            "event": "published", "state": sequence.0, "put": put, "deleted": deleted,
+            "unchanged": unchanged, "bytes": bytes,
+        });
+        println!("{line}");
+    } else {
+        println!(
+            "state {}: {put} files put, {deleted} deleted, {unchanged} unchanged; {bytes} bytes sent",
+            sequence.0
+        );
+    }
+}
+
 pub(crate) fn rollback(args: RollbackArgs) -> anyhow::Result<ExitCode> {
+    if args.waiting.timeout.is_some() && args.waiting.wait.is_empty() {
+        let text = "--timeout limits a wait: add --wait".to_owned();
+        crate::print_error(&crate::UsageError(text).into());
+        return Ok(ExitCode::from(crate::USAGE));
+    }
     let client = Client::new(args.origin);
     runtime()?.block_on(async {
         client.joined(&args.waiting.wait).await?;
@@ -248,10 +286,7 @@ fn of_origin(status: &Value, replicas: &[Value], before: &[Value], seconds: f64)
         println!("  {}", one_replica(one));
         // The relay sends to those below it.
         if one["below"].is_null() {
-            println!(
-                "    sent: {} bytes of control, {} on demand, {} in the background",
-                one["control_bytes"], one["demand_bytes"], one["speculative_bytes"]
-            );
+            println!("    sent: {}", sent_text(one));
         }
         let earlier = before.iter().find(|other| other["name"] == one["name"]).unwrap_or(one);
         if one["connected"] == true
@@ -260,6 +295,20 @@ fn of_origin(status: &Value, replicas: &[Value], before: &[Value], seconds: f64)
             println!("    in transit: {text}");
         }
     }
+}
+
+/// What was sent to a replica.
+fn sent_text(one: &Value) -> String {
+    let urgent = one["urgent_bytes"].as_u64().unwrap_or(0);
+    let background = one["speculative_bytes"].as_u64().unwrap_or(0).saturating_sub(urgent);
+    let urgent = match urgent {
+        0 => String::new(),
+        bytes => format!(", {bytes} to meet a deadline"),
+    };
+    format!(
+        "{} bytes of control, {} on demand, {background} in the background{urgent}",
+        one["control_bytes"], one["demand_bytes"]
+    )
 }
 
 /// The log that several origins share, on one line.
@@ -342,7 +391,8 @@ fn stock_text(one: &Value) -> String {
             text += &format!(", has {share:.1} % of {of} {what}");
         }
     }
-    text + &unsubscribed.map_or_else(String::new, |more| format!(", {more}"))
+    let more = unsubscribed.into_iter().chain(costs_text(one));
+    text + &more.map(|more| format!(", {more}")).collect::<String>()
 }
 
 /// What a replica leaves out, because it does not subscribe to it; none if it takes all.
@@ -351,6 +401,18 @@ fn unsubscribed_text(status: &Value) -> Option<String> {
     let count = |name: &str| status[name].as_u64();
     let (objects, bytes) = (count("unsubscribed_objects")?, count("unsubscribed_bytes")?);
     Some(format!("{objects} objects with {bytes} bytes are not subscribed to"))
+}
+
+/// The price of a replica's link, and what was saved; none if it has none.
+fn costs_text(status: &Value) -> Option<String> {
+    let saved = status["saved_bytes"].as_u64();
+    let saved =
+        saved.map_or_else(String::new, |bytes| format!(": {bytes} bytes were not transferred"));
+    if status["metered"] == true {
+        return Some(format!("the link is metered, files come when they are read{saved}"));
+    }
+    let reads = status["reads_per_gb"].as_f64()?;
+    Some(format!("files below {reads} reads per GB come when they are read{saved}"))
 }
 
 /// The patterns of a replica's subscription, and how many objects each matches.
@@ -379,6 +441,9 @@ fn of_replica(status: &Value) {
     );
     if let Some(text) = unsubscribed_text(status) {
         println!("  {text}: {}", patterns_text(status));
+    }
+    if let Some(text) = costs_text(status) {
+        println!("  {text}");
     }
     match status["staleness_seconds"].as_f64() {
         Some(seconds) => println!("  stale by {seconds:.1} s at most"),

@@ -14,7 +14,9 @@ use lull_cc::Bytes;
 use lull_replication::origin::Strategy;
 use lull_replication::replica::{Config, Order, Staleness};
 use lull_replication::subscription::{Pattern, Subscription};
-use lull_replication_daemon::daemon::{Clock, MachineClock, RelayOptions, ReplicaOptions, join};
+use lull_replication_daemon::daemon::{
+    Clock, MachineClock, RelayOptions, ReplicaOptions, bytes_per_read, join,
+};
 use lull_replication_daemon::http::Blocked;
 use lull_replication_daemon::identity::Ticket;
 use lull_replication_daemon::service::{ReplicaService, run_replica, runtime};
@@ -32,6 +34,8 @@ Examples:
       serve the files over HTTP, and show them in a folder
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --only 'docs/**'
       receive only the files below docs; fetch others when they are read
+  lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --metered
+      receive no file before it is read
   lull replica run /var/lib/lull/replica --relay 0.0.0.0:7071
       serve other replicas, which run with --via
 
@@ -67,6 +71,8 @@ Examples:
       let an open that must wait fail with ETIMEDOUT after a second
   sudo lull replica run /var/lib/lull/replica --mount /srv/files --keep 86400
       keep the states of the last day as folders in /srv/files/.lull; ls -l shows their numbers and times
+  lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --price-per-gb 1000
+      receive a file of 1 MB only if it is likely to be read before it is overwritten, and a smaller one for less
   lull replica run /var/lib/lull/replica --http 127.0.0.1:0 --delta 5 --json
       serve reads that are at most 5 s stale while connected, on a free port that is logged as JSON
 
@@ -160,6 +166,14 @@ pub(crate) struct RunArgs {
     /// [default: all files]
     #[arg(long, value_name = "PATTERN")]
     only: Vec<OsString>,
+    /// The link is metered: receive no file before it is read. Names, sizes and times of all files are received
+    #[arg(long, conflicts_with_all = ["only", "price_per_gb"])]
+    metered: bool,
+    /// What a gigabyte over this link costs, in reads: receive a file only if it is likely to be read that often for each
+    /// gigabyte before it is overwritten. Other files are fetched when they are read. 1000 are a read of 1 MB
+    /// [default: no price]
+    #[arg(long, value_name = "READS", value_parser = price)]
+    price_per_gb: Option<f64>,
     /// Maximum size of the stored bodies, in megabytes [default: no limit]
     #[arg(long, value_name = "MB")]
     quota: Option<u64>,
@@ -226,10 +240,11 @@ impl RunArgs {
             quota,
             ping,
             grace: self.keep,
+            bytes_per_read: self.price_per_gb.map(bytes_per_read),
             ..Config::default()
         };
         let origin = self.origin;
-        let only = subscription(&self.only)?;
+        let only = if self.metered { Subscription::nothing() } else { subscription(&self.only)? };
         let relay = self.relay.map(|listen| RelayOptions { listen, background: Options::new() });
         let (folder, via, or_origin) = (self.folder, self.via, self.or_origin);
         let daemon = ReplicaOptions { folder, config, origin, only, via, or_origin, relay };
@@ -239,8 +254,18 @@ impl RunArgs {
     }
 }
 
+/// A number of reads above 0.
+fn price(text: &str) -> Result<f64, &'static str> {
+    let price = text.parse().ok().filter(|price: &f64| price.is_finite() && *price > 0.0);
+    price.ok_or("write a number of reads above 0, such as 1000")
+}
+
 /// The names that match one of these patterns; all if there are none.
 fn subscription(patterns: &[OsString]) -> anyhow::Result<Subscription> {
+    if patterns.iter().any(|pattern| pattern == ".") {
+        let text = "--only: `.` matches no file; write `**` for all files, or --metered for none";
+        return Err(crate::UsageError(text.to_owned()).into());
+    }
     let pattern = |text: &OsString| Pattern::new(text.as_bytes());
     let patterns: Result<Vec<_>, _> = patterns.iter().map(pattern).collect();
     let only = patterns.and_then(Subscription::new);

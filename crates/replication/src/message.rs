@@ -57,6 +57,8 @@ pub const MAX_CHANGES: usize = 1_000;
 /// Entries of a leaf in one message, at most: further entries go in further parts. A user who names files may
 /// choose names that all fall into one leaf.
 pub const MAX_ENTRIES: usize = 1_000;
+/// Bodies that have arrived in part, at most.
+pub const MAX_PARTIAL: usize = 64;
 /// Relays below a relay, at most.
 pub const MAX_RELAYS: usize = 1_000;
 /// Replicas in one [`Below`](ToOrigin::Below), at most: a relay sends one with a ping, so its rate is bounded, too.
@@ -153,6 +155,12 @@ pub enum ToOrigin {
     Vouch(Vouch),
     /// A relay reports on replicas below it: those with news.
     Below(Vec<BelowReport>),
+    /// The link has a price: of a body that is certain to be read there before it is overwritten, at most this many
+    /// bytes are worth being pushed. Of one with a smaller chance it is that part of them.
+    Price(Bytes),
+    /// The bodies that have arrived in part, and how many pieces of each: all of them, instead of earlier ones. A
+    /// transfer may begin behind these pieces.
+    Partial(Vec<(Digest, u32)>),
 }
 
 /// The question whether a replica follows the origin's log, and is still admitted there.
@@ -245,6 +253,13 @@ pub struct Stock {
     pub unsubscribed_objects: u64,
     /// Their bytes, which were not transferred.
     pub unsubscribed_bytes: Bytes,
+}
+
+impl Stock {
+    /// Bytes of objects whose bodies are not here.
+    pub fn missing(&self) -> Bytes {
+        Bytes(self.bytes.0.saturating_sub(self.valid_bytes.0))
+    }
 }
 
 /// Parts of a tree of hashes, see [`crate::merkle`].

@@ -15,6 +15,9 @@ pub const MAX_PATTERNS: usize = 64;
 /// Bytes of a pattern, at most: as many as a path has.
 pub const MAX_PATTERN_BYTES: usize = 4_095;
 
+/// A name that no path has.
+const NOTHING: &[u8] = b".";
+
 /// A pattern of names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pattern(Arc<[u8]>);
@@ -126,6 +129,16 @@ impl Subscription {
         Ok(Subscription(patterns.into()))
     }
 
+    /// No names at all: a pattern that no path can match.
+    pub fn nothing() -> Self {
+        Subscription(Arc::new([Pattern(Arc::from(NOTHING))]))
+    }
+
+    /// Whether it is no names at all.
+    pub fn is_nothing(&self) -> bool {
+        matches!(&*self.0, [only] if *only.0 == *NOTHING)
+    }
+
     /// Whether it is all names.
     pub fn is_all(&self) -> bool {
         self.0.is_empty()
@@ -189,6 +202,17 @@ mod tests {
         assert!(Subscription::default().has(&path("a")));
         let some = Subscription::new(vec![pattern("a"), pattern("b/**")]).expect("two patterns");
         assert!(some.has(&path("a")) && some.has(&path("b/c")) && !some.has(&path("c")));
+    }
+
+    #[test]
+    fn subscription_to_nothing_has_no_names() {
+        let nothing = Subscription::nothing();
+        assert!(nothing.is_nothing() && !nothing.is_all());
+        for name in ["a", ".a", "a/b", "..."] {
+            assert!(!nothing.has(&Path::new(name).expect("a path")), "{name}");
+        }
+        assert_eq!(Subscription::new(nothing.patterns().to_vec()), Ok(nothing));
+        assert!(!Subscription::default().is_nothing());
     }
 
     /// The definition, which may take exponential time.

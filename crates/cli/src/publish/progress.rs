@@ -15,7 +15,7 @@ use serde_json::Value;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(250);
 
-fn target() -> ProgressDrawTarget {
+pub(super) fn target() -> ProgressDrawTarget {
     if io::stderr().is_terminal() {
         ProgressDrawTarget::stderr()
     } else {
@@ -23,14 +23,14 @@ fn target() -> ProgressDrawTarget {
     }
 }
 
-fn bar(template: &str) -> ProgressBar {
+pub(super) fn bar(template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(0), target());
     let style = ProgressStyle::with_template(template).expect("the template is well formed");
     bar.set_style(style.progress_chars("=> "));
     bar
 }
 
-const OF_BYTES: &str =
+pub(super) const OF_BYTES: &str =
     "{prefix} [{bar:30}] {bytes}/{total_bytes}, {bytes_per_sec}, about {eta} left";
 const OF_BODIES: &str = "{prefix} [{bar:30}] {pos}/{len} files, {per_sec}, about {eta} left";
 
@@ -173,8 +173,12 @@ struct LocalStock {
 impl LocalStock {
     fn of(status: &Value) -> Self {
         let of = |name: &str| status[name].as_u64().unwrap_or(0);
-        // What is left out does not come, unless a read fetches it.
-        let awaited = |all: &str, left: &str| of(all).saturating_sub(of(left));
+        // What is left out does not come, unless a read fetches it. Nor does what is not worth its price, and nobody
+        // knows here what that is.
+        let has_price = status["reads_per_gb"].is_number();
+        let awaited = |all: &str, left: &str| {
+            if has_price { of(&format!("valid_{all}")) } else { of(all).saturating_sub(of(left)) }
+        };
         LocalStock {
             bytes: (
                 of("valid_bytes") + of("buffered_valid_bytes"),
@@ -193,7 +197,8 @@ pub(super) fn transfer_text(before: &Value, after: &Value, seconds: f64) -> Opti
     let count = |status: &Value, name: &str| status[name].as_u64().unwrap_or(0);
     let queue = count(after, "queue");
     let here = count(after, "valid_bytes") + count(after, "unsubscribed_bytes");
-    let missing = count(after, "bytes").saturating_sub(here);
+    let has_price = after["reads_per_gb"].is_number();
+    let missing = if has_price { 0 } else { count(after, "bytes").saturating_sub(here) };
     if queue == 0 && missing == 0 {
         return None;
     }
@@ -238,6 +243,16 @@ mod tests {
         one["unsubscribed_bytes"] = json!(4);
         let text = transfer_text(&one, &one, 1.0).expect("a body is missing");
         assert!(text.starts_with("2 bytes were missing at its last report"), "{text}");
+    }
+
+    #[test]
+    fn bytes_below_the_price_are_not_pending() {
+        let one = json!({
+            "queue": 0, "bytes": 9, "valid_bytes": 3, "objects": 3, "valid_objects": 1,
+            "reads_per_gb": 1000.0, "saved_bytes": 6,
+        });
+        assert_eq!(transfer_text(&one, &one, 1.0), None);
+        assert_eq!(LocalStock::of(&one), LocalStock { bytes: (3, 3), files: (1, 1) });
     }
 
     #[test]

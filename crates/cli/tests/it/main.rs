@@ -33,6 +33,7 @@ mod reference;
 mod replay;
 mod replicate;
 mod replicate_blocked;
+mod replicate_deadlines;
 mod replicate_disk;
 mod replicate_failover;
 mod replicate_link;

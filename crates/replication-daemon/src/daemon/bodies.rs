@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use lull_cc::Bytes;
 use lull_replication::Pin;
 use lull_replication::lane::{Lane, Lanes};
 use lull_replication::message::{BodyHeader, Channel, Frame};
@@ -78,7 +79,11 @@ async fn pushed<S: Serves>(
     mut to: Outgoing<impl AsyncWrite + Unpin>,
 ) -> Result<(), LinkError> {
     loop {
-        let (small, large) = shared.with_link(link, |machine| next_pushed(machine, link))?;
+        let next = |machine: &mut Origin<Body>| {
+            link.set_urgent(machine.is_urgent(link.replica));
+            next_pushed(machine, link)
+        };
+        let (small, large) = shared.with_link(link, next)?;
         if small.is_empty() && large.is_none() {
             link.speculative.notified().await;
             continue;
@@ -206,6 +211,9 @@ async fn flush(
 ) -> Result<(), LinkError> {
     let sent = to.flush().await?;
     link.sent[channel].fetch_add(sent, Ordering::Relaxed);
+    if channel == 2 && link.is_urgent() {
+        link.sent[3].fetch_add(sent, Ordering::Relaxed);
+    }
     Ok(())
 }
 
@@ -351,7 +359,7 @@ impl<'a, S: Serves> Sending<'a, S> {
                 }
                 outline
             }
-            Err(TryRecvError::Empty) if self.is_wanted() => return Ok(SendState::Waits),
+            Err(TryRecvError::Empty) if self.is_wanted(0) => return Ok(SendState::Waits),
             Err(TryRecvError::Empty) => None,
             // Only when the runtime ends.
             Err(TryRecvError::Closed) => return Err(LinkError::GivenUp),
@@ -370,7 +378,7 @@ impl<'a, S: Serves> Sending<'a, S> {
         to: &mut Outgoing<impl AsyncWrite + Unpin>,
     ) -> Result<SendState, LinkError> {
         // The hashes of a long body take as long as some pieces.
-        if !self.is_wanted() {
+        if !self.is_wanted(0) {
             return self.broken(to);
         }
         match outline.part(self.lane, number) {
@@ -378,7 +386,11 @@ impl<'a, S: Serves> Sending<'a, S> {
                 self.put(to, part)?;
                 self.next = Next::Hashes(outline, number + 1);
             }
-            None => self.next = Next::Pieces(outline, 0),
+            None => {
+                let replica = self.link.replica;
+                let first = |machine: &mut Origin<Body>| machine.first_piece(replica, &self.frame);
+                self.next = Next::Pieces(outline, self.shared.with_machine(first));
+            }
         }
         Ok(SendState::Goes)
     }
@@ -391,7 +403,7 @@ impl<'a, S: Serves> Sending<'a, S> {
         number: u32,
         to: &mut Outgoing<impl AsyncWrite + Unpin>,
     ) -> Result<SendState, LinkError> {
-        if !self.is_wanted() {
+        if !self.is_wanted(number) {
             return self.broken(to);
         }
         let Content { digest, size, .. } = content;
@@ -444,11 +456,16 @@ impl<'a, S: Serves> Sending<'a, S> {
 
     /// The machine learns of the end before that leaves, because the replica may confirm it at once.
     fn ends(&self, whole: bool) {
-        if !self.frame.message.demand {
+        let is_demanded = self.frame.message.demand;
+        if !is_demanded && whole {
             return;
         }
         self.shared.with_machine(|machine| {
-            machine.handle_demand_sent(self.link.replica, &self.frame, whole);
+            if is_demanded {
+                machine.handle_demand_sent(self.link.replica, &self.frame, whole);
+            } else {
+                machine.handle_push_cut_off(self.link.replica, &self.frame);
+            }
         });
         if !whole {
             // It may have to be pushed now.
@@ -456,9 +473,15 @@ impl<'a, S: Serves> Sending<'a, S> {
         }
     }
 
-    fn is_wanted(&self) -> bool {
+    /// Whether the rest is of use, after this many pieces.
+    fn is_wanted(&self, sent: u32) -> bool {
         let replica = self.link.replica;
         self.shared.with_machine(|machine| {
+            if !self.frame.message.demand {
+                let sent = Bytes(u64::from(sent) * PIECE as u64);
+                machine.handle_part_sent(replica, &self.frame, sent);
+                self.link.set_urgent(machine.is_urgent(replica));
+            }
             machine.is_wanted(replica, &self.frame) && !machine.hand_over(replica, &self.frame)
         })
     }

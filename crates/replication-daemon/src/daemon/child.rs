@@ -1,14 +1,16 @@
 //! The connections of a replica to the daemon that serves it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lull_replication::message::{Channel, Session, ToOrigin};
 use lull_replication::types::ReplicaId;
 use tokio::sync::{Notify, watch};
 
-/// Bytes by channel.
-pub(super) type Sent = [AtomicU64; 3];
+use super::priority::ConnectionPriority;
+
+/// Bytes by channel, and the part of the speculative ones that went at normal priority.
+pub(super) type Sent = [AtomicU64; 4];
 
 /// The open connections of a replica.
 #[derive(Debug)]
@@ -25,6 +27,9 @@ pub(super) struct Link {
     /// The replica is to be asked to renew its certificate.
     pub(super) renew: AtomicBool,
     taken: [AtomicBool; 2],
+    /// Of the connection for speculative bodies, if that yields.
+    priority: Mutex<Option<ConnectionPriority>>,
+    is_urgent: AtomicBool,
 }
 
 impl Link {
@@ -40,7 +45,29 @@ impl Link {
             ended: watch::Sender::new(false),
             renew: AtomicBool::new(false),
             taken: Default::default(),
+            priority: Mutex::new(None),
+            is_urgent: AtomicBool::new(false),
         }
+    }
+
+    /// The priority of the connection for speculative bodies, while that exists.
+    pub(super) fn set_priority(&self, priority: Option<ConnectionPriority>) {
+        *self.priority.lock().unwrap_or_else(PoisonError::into_inner) = priority;
+    }
+
+    /// Sends speculative bodies at normal priority, or in the background.
+    pub(super) fn set_urgent(&self, is_urgent: bool) {
+        if self.is_urgent.swap(is_urgent, Ordering::Relaxed) != is_urgent
+            && let Some(priority) =
+                &mut *self.priority.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            priority.set_urgent(is_urgent);
+        }
+    }
+
+    /// Whether speculative bodies are sent at normal priority, because they would be late otherwise.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.is_urgent.load(Ordering::Relaxed)
     }
 
     /// There may be something new for all of its channels.
@@ -124,6 +151,8 @@ impl AffectedChannel {
             | ToOrigin::Fetched(_)
             | ToOrigin::Reads(_)
             | ToOrigin::Report(_)
+            | ToOrigin::Price(_)
+            | ToOrigin::Partial(_)
             | ToOrigin::Relays(_)
             | ToOrigin::Below(_) => AffectedChannel::NoChannel,
         }

@@ -26,6 +26,8 @@ mod link;
 mod observed;
 mod origin;
 mod outlines;
+mod price;
+mod priority;
 mod replica;
 mod spool;
 #[cfg(test)]
@@ -47,9 +49,11 @@ pub use enrol::join;
 pub use link::LinkError;
 pub(crate) use origin::HeldBodies;
 pub use origin::{
-    HeldBody, OriginDaemon, OriginEvent, OriginHandle, OriginOptions, OriginStatus, PeerStatus,
-    Tree, WriteError, create_origin,
+    DistributionStatus, HeldBody, HostStatus, OriginDaemon, OriginEvent, OriginHandle,
+    OriginOptions, OriginStatus, PeerStatus, Tree, WriteError, create_origin,
 };
+pub use price::bytes_per_read;
+use price::reads_per_gb;
 pub use replica::{
     Found, OutageStatus, Pending, ReadError, RelayOptions, ReplicaDaemon, ReplicaEvent,
     ReplicaHandle, ReplicaOptions, ReplicaStatus,
@@ -196,6 +200,9 @@ pub enum DaemonError {
     /// There is no replica of that name.
     #[error("there is no replica `{0}`: `lull status DIR` lists them")]
     NoReplica(String),
+    /// No replica has such a name.
+    #[error("no replica matches `{0}`: `lull status DIR` lists them")]
+    NoMatch(String),
     /// The replica exists, but has not joined.
     #[error("replica `{0}` has not joined, or was revoked, so it gets no state")]
     NotJoined(String),

@@ -1,5 +1,6 @@
 //! The client of a local origin or replica, by the socket in its folder.
 
+mod distribution;
 mod folder;
 mod stored;
 
@@ -29,6 +30,7 @@ use super::origin::{AFTER, Done, Entry, Order, WITHIN};
 use super::socket;
 use super::transaction::{END, Head, ObjectKind, What, put_head};
 use crate::source;
+pub use folder::TreeDigest;
 use folder::{difference, is_empty, scan};
 
 /// A file's name in one line, for any bytes.
@@ -134,6 +136,8 @@ pub struct Published {
     pub unchanged: u64,
     /// Bytes that had to be sent to the origin.
     pub bytes: u64,
+    /// The files of the folder: how many, and their digest.
+    pub tree: TreeDigest,
 }
 
 /// The progress of a publication. All of it may be read at any time.
@@ -375,10 +379,12 @@ impl Client {
         let scanned = tokio::task::spawn_blocking(scan).await;
         let (root, files) =
             scanned.map_err(|error| ClientError::Connection(io::Error::other(error)))??;
+        let digest = TreeDigest::of(&files, into);
         let (mut sent, mut bytes) = (BTreeSet::new(), 0);
         for _ in 0..TRIES {
             let (sequence, tree) = self.tree(into).await?;
             let (mut heads, mut published) = difference(&files, &tree, into, &sent);
+            published.tree = digest;
             if into.is_some() {
                 self.leave_out_stored(&mut heads, &mut published).await?;
             }

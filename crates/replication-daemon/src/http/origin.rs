@@ -30,7 +30,7 @@ use super::transaction::{File, Intake, Malformed, Parser};
 use super::{
     HttpService, Listener, SESSION, Serving, document, figures, line, name_of, own_of, page, socket,
 };
-use crate::daemon::{DaemonError, OriginHandle, WriteError, blocking};
+use crate::daemon::{DaemonError, DistributionStatus, OriginHandle, WriteError, blocking};
 use crate::identity::IdentityError;
 use crate::store::Body;
 
@@ -52,7 +52,7 @@ const STALLED: Duration = Duration::from_secs(60);
 const KEEP: Duration = Duration::from_secs(120);
 
 /// A request to an origin beside writes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Order {
     Ticket {
@@ -79,6 +79,21 @@ pub(super) enum Order {
     Bodies {
         digests: Vec<String>,
     },
+    /// Which replicas match these names and patterns?
+    Matching {
+        patterns: Vec<String>,
+    },
+    /// Observe how a state arrives, with the files of a folder, "" for all; by a deadline after these seconds.
+    Distribute {
+        names: Vec<String>,
+        sequence: u64,
+        files: String,
+        seconds: Option<f64>,
+    },
+    /// How far has it arrived?
+    Distribution {
+        number: u64,
+    },
     /// `files`: the folder whose files are awaited, "" for all; missing for those of the commit.
     Wait {
         names: Vec<String>,
@@ -88,13 +103,18 @@ pub(super) enum Order {
 }
 
 /// The result of an order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Done {
     Ticket(String),
     Sequence(u64),
     /// For each body, whether it is stored.
     Stored(Vec<bool>),
+    Names(Vec<String>),
+    /// The number of a distribution.
+    Number(u64),
+    /// None if it is not known any more.
+    Distribution(Option<DistributionStatus>),
     Nothing,
 }
 
@@ -302,11 +322,15 @@ impl OriginHttp {
                 self.origin.wait_for(&names, Sequence(sequence)).await?;
                 Done::Nothing
             }
+            Order::Matching { patterns } => Done::Names(self.origin.matching(&patterns)?),
+            Order::Distribute { names, sequence, files, seconds } => {
+                let limit = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+                let (folder, at) = (folder_of(files)?, Sequence(sequence));
+                Done::Number(self.origin.distribute(&names, at, folder.as_ref(), limit)?)
+            }
+            Order::Distribution { number } => Done::Distribution(self.origin.distribution(number)),
             Order::Wait { names, sequence, files: Some(folder) } => {
-                let folder = Some(folder).filter(|folder| !folder.is_empty());
-                let folder =
-                    folder.map(|name| Path::parse(&name).map_err(|why| Malformed::Path(name, why)));
-                let folder = folder.transpose()?;
+                let folder = folder_of(folder)?;
                 self.origin.wait_for_files(&names, Sequence(sequence), folder.as_ref()).await?;
                 Done::Nothing
             }
@@ -415,6 +439,14 @@ fn within_of(request: &Request<&mut Incoming>) -> Result<Option<Path>, Malformed
     within.map(|text| named(&percent_decode_str(text).collect::<Vec<_>>())).transpose()
 }
 
+/// The folder of an order; none for all files.
+fn folder_of(name: String) -> Result<Option<Path>, Malformed> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    Path::parse(&name).map(Some).map_err(|why| Malformed::Path(name, why))
+}
+
 /// The path of an object that a request names.
 fn named(name: &[u8]) -> Result<Path, Malformed> {
     Path::from_bytes(name).map_err(|error| Malformed::Path(Escaped(name).to_string(), error))
@@ -488,7 +520,9 @@ impl Failed {
                 | WriteError::Stopped,
             ) => StatusCode::SERVICE_UNAVAILABLE,
             Failed::Write(_) => StatusCode::CONFLICT,
-            Failed::Daemon(DaemonError::NoReplica(_)) => StatusCode::NOT_FOUND,
+            Failed::Daemon(DaemonError::NoReplica(_) | DaemonError::NoMatch(_)) => {
+                StatusCode::NOT_FOUND
+            }
             Failed::Daemon(DaemonError::Identity(IdentityError::Address(_))) => {
                 StatusCode::BAD_REQUEST
             }

@@ -1,6 +1,8 @@
 //! Bodies as files, each under its hash.
 
 mod bucketed;
+mod partial;
+mod stager;
 
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
@@ -15,8 +17,11 @@ use lull_replication::types::{Digest, DiskFull, Payload};
 use lull_replication::wire::{Outline, PIECE};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Name;
-use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
+use object_store::{ObjectStore, ObjectStoreExt};
 
+use self::partial::{PartialFile, Partials};
+pub use self::stager::Stager;
+use self::stager::of_file;
 use super::body_name::{digest_of, name_of};
 use super::bucket::{Change, Source};
 use super::remote::{Attached, Remote, SharedOrigin};
@@ -38,6 +43,8 @@ pub enum Body {
 pub struct Staged {
     name: Name,
     objects: Arc<dyn ObjectStore>,
+    /// Until this is dropped, no other transfer of the body uses its file.
+    _partial: Option<PartialFile>,
 }
 
 impl Staged {
@@ -62,6 +69,8 @@ pub struct Bodies {
     inline: Bytes,
     budget: Arc<Budget>,
     reserve: Arc<Reserve>,
+    /// Bodies that have arrived in part.
+    partials: Option<Partials>,
     /// A bucket, of which the folder has copies.
     pub(super) attached: Option<Arc<Attached>>,
 }
@@ -123,14 +132,15 @@ impl Bodies {
         // Without fsync, which is the default, a confirmed body may be lost in a crash.
         let objects = LocalFileSystem::new_with_prefix(folder)?.with_fsync(true);
         let reserve = Arc::new(Reserve::on_disk_of(folder.to_owned()));
-        Ok(Bodies { reserve, ..Self::over(Arc::new(objects), inline) })
+        let partials = Some(Partials::open(folder).map_err(failed)?);
+        Ok(Bodies { reserve, partials, ..Self::over(Arc::new(objects), inline) })
     }
 
     /// Bodies in another object store than a local folder.
     pub fn over(objects: Arc<dyn ObjectStore>, inline: Bytes) -> Self {
         let budget = Arc::new(Budget(AtomicU64::new(MAX_IN_MEMORY)));
         let (staged, reserve) = Default::default();
-        Bodies { objects, staged, inline, budget, reserve, attached: None }
+        Bodies { objects, staged, inline, budget, reserve, partials: None, attached: None }
     }
 
     /// The same bodies, with those of the bucket of the origin in `folder`, if it has one.
@@ -220,8 +230,43 @@ impl Bodies {
             hasher: Hasher::new(),
             size: 0,
             memory: CountedBytes::new(&self.budget),
+            kept_as: None,
+            partial: None,
             file: None,
         }
+    }
+
+    /// Receives the body with this hash in parts, behind its first `begin` bytes. If it breaks off, what is on the disk
+    /// by then is kept for the next transfer. Without these first bytes the result has another hash.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn stage_from(&self, digest: &Digest, begin: Bytes) -> Result<Stager, StoreError> {
+        let mut stager = self.stage();
+        stager.kept_as = Some(*digest);
+        if begin > Bytes(0)
+            && let Some(partials) = &self.partials
+        {
+            let taken = partials.take(digest, begin.0, &mut stager.hasher);
+            stager.partial = taken.map_err(of_file)?;
+            stager.size = stager.partial.as_ref().map_or(0, |_| begin.0);
+        }
+        Ok(stager)
+    }
+
+    /// The bodies that have arrived in part and are not in transit, with the number of their pieces.
+    pub fn partials(&self) -> Vec<(Digest, u32)> {
+        self.partials.as_ref().map_or_else(Vec::new, Partials::list)
+    }
+
+    /// Deletes those that are of no use any more.
+    pub fn retain_partials(&self, is_of_use: impl Fn(&Digest) -> bool) {
+        self.partials.iter().for_each(|partials| partials.retain(&is_of_use));
+    }
+
+    /// Keeps at most this many bytes of them.
+    pub fn limit_partials(&self, most: Bytes) {
+        self.partials.iter().for_each(|partials| partials.limit(most));
     }
 
     /// Makes a body durable under its hash.
@@ -345,97 +390,6 @@ impl Bodies {
         }
         let intact = Digest(*hasher.finalize().as_bytes()) == *digest;
         Ok(intact.then_some(outline))
-    }
-}
-
-/// Receives the bytes of one body. Small ones stay in memory, large ones go to the disk as they arrive, and
-/// so do others if there are many at a time.
-#[derive(Debug)]
-pub struct Stager {
-    bodies: Bodies,
-    hasher: Hasher,
-    size: u64,
-    /// The bytes that are not in the file.
-    memory: CountedBytes,
-    file: Option<(Name, Box<dyn MultipartUpload>)>,
-}
-
-/// Bytes written to the disk at once.
-const PART: usize = 1 << 20;
-
-impl Stager {
-    /// The next bytes of the body.
-    ///
-    /// # Errors
-    /// If the disk fails. A full disk is an answer; then the body is discarded.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<Result<(), DiskFull>, StoreError> {
-        self.hasher.update(bytes);
-        self.size += bytes.len() as u64;
-        let room = self.memory.extend(bytes) || self.bodies.is_small(Bytes(self.size));
-        let stays = self.memory.bytes.len() < PART && room;
-        if stays { Ok(Ok(())) } else { self.flush() }
-    }
-
-    /// Takes the bytes in memory.
-    fn take(&mut self) -> CountedBytes {
-        core::mem::replace(&mut self.memory, CountedBytes::new(&self.bodies.budget))
-    }
-
-    fn flush(&mut self) -> Result<Result<(), DiskFull>, StoreError> {
-        match self.bodies.reserve_bytes(Bytes(self.memory.bytes.len() as u64)) {
-            Ok(_writing) => or_full(self.write_part()),
-            Err(full) => Ok(Err(full)),
-        }
-    }
-
-    fn write_part(&mut self) -> object_store::Result<()> {
-        if self.file.is_none() {
-            let number = self.bodies.staged.fetch_add(1, Ordering::Relaxed);
-            let name = Name::from(format!("{STAGED}/{number}"));
-            let upload = block_on(self.bodies.objects.put_multipart(&name))?;
-            self.file = Some((name, upload));
-        }
-        let mut part = self.take();
-        let bytes = core::mem::take(&mut part.bytes);
-        match &mut self.file {
-            Some((_, upload)) => block_on(upload.put_part(bytes.into())),
-            None => Ok(()),
-        }
-    }
-
-    /// All bytes have arrived: returns the body, which is in no store so far.
-    ///
-    /// # Errors
-    /// As for [`write`](Stager::write).
-    pub fn finish(mut self) -> Result<Result<Payload<Body>, DiskFull>, StoreError> {
-        let digest = Digest(*self.hasher.finalize().as_bytes());
-        let size = Bytes(self.size);
-        if self.file.is_none() {
-            let bytes = Body::Memory(Buffer::from_owner(self.take()));
-            return Ok(Ok(Payload { digest, size, bytes }));
-        }
-        // A cancelled body is removed by the drop.
-        if !self.memory.bytes.is_empty()
-            && let Err(full) = self.flush()?
-        {
-            return Ok(Err(full));
-        }
-        let Some((name, mut upload)) = self.file.take() else { return Err(StoreError::Stopped) };
-        if let Err(full) = or_full(block_on(upload.complete()))? {
-            let _ = block_on(upload.abort());
-            return Ok(Err(full));
-        }
-        let objects = Arc::clone(&self.bodies.objects);
-        let bytes = Body::Staged(Arc::new(Staged { name, objects }));
-        Ok(Ok(Payload { digest, size, bytes }))
-    }
-}
-
-impl Drop for Stager {
-    fn drop(&mut self) {
-        if let Some((_, upload)) = &mut self.file {
-            let _ = block_on(upload.abort());
-        }
     }
 }
 

@@ -215,6 +215,7 @@ impl Clients {
             }
             origin::Event::Progress { .. }
             | origin::Event::Arrived(_)
+            | origin::Event::Urgency(_)
             | origin::Event::Held { .. }
             | origin::Event::Turned { .. }
             | origin::Event::Close(_)

@@ -36,6 +36,15 @@ fn taken_by(path: &Path, size: Bytes) -> u64 {
     size.0 + path.as_bytes().len() as u64 + EACH
 }
 
+/// The body that is sent to a replica in pieces.
+#[derive(Debug)]
+pub(crate) struct InPart {
+    pub(super) path: Path,
+    pub(super) sequence: Sequence,
+    /// The bytes that have left.
+    pub(super) sent: Bytes,
+}
+
 impl UnderWay {
     pub(crate) fn len(&self) -> usize {
         self.bodies.len()
@@ -50,6 +59,11 @@ impl UnderWay {
         self.bytes += taken_by(&path, size);
         *self.by_commit.entry((sequence, Some(path.clone()))).or_default() += 1;
         self.bodies.push_back(Body { path, sequence, size });
+    }
+
+    /// Their names, versions and sizes.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Path, Sequence, Bytes)> {
+        self.bodies.iter().map(|body| (&body.path, body.sequence, body.size))
     }
 
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
@@ -67,7 +81,7 @@ impl UnderWay {
         from_there.next().is_some_and(|((sequence, _), _)| *sequence == at)
     }
 
-    fn has(&self, path: &Path, at: Sequence) -> bool {
+    pub(crate) fn has(&self, path: &Path, at: Sequence) -> bool {
         self.by_commit.contains_key(&(at, Some(path.clone())))
     }
 
@@ -115,6 +129,9 @@ impl<P: Clone> Origin<P> {
             return false;
         }
         let Some(peer) = self.peers.get(&replica) else { return true };
+        if !peer.price.permits(demand(ranked, version), self.peers.len()) {
+            return false;
+        }
         let waits = ranked.is_some_and(|ranked| peer.waiting.has(ranked.position));
         let waits = waits || peer.filling.is_some();
         let Some(link) = &peer.link else { return waits || !peer.accounted };

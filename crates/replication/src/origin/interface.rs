@@ -175,6 +175,9 @@ pub enum Event {
     /// More bodies have arrived at a replica, or it is known now which ones have: ask
     /// [`Origin::has_arrived`](super::Origin::has_arrived).
     Arrived(ReplicaId),
+    /// Bodies of a publication with a deadline are sent to a replica at normal priority, or no longer: ask
+    /// [`Origin::is_urgent`](super::Origin::is_urgent), and for more to send.
+    Urgency(ReplicaId),
     /// A replica is rejected. The message about it is still to be sent.
     Turned {
         /// Which.

@@ -11,6 +11,7 @@ mod case;
 mod condition;
 mod demand_channel;
 mod demands;
+mod distribution;
 mod fold;
 mod follow;
 mod forward;
@@ -20,8 +21,10 @@ mod image;
 mod interface;
 mod known;
 mod overlay;
+mod partial;
 mod peer;
 mod pending;
+mod price;
 mod priority;
 mod push;
 mod queue;
@@ -34,6 +37,7 @@ mod subscribers;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod urgency;
 mod work;
 mod writes;
 
@@ -54,6 +58,8 @@ use crate::types::{Digest, Position, ReplicaId, Sequence};
 use below::{Below, News};
 pub use case::CaseClash;
 pub use condition::{Condition, Named};
+use distribution::Distributions;
+pub use distribution::{Arrival, Distribution, DistributionId, Progress};
 pub(crate) use follow::Beat;
 use follow::Upstream;
 use holds::Bodies;
@@ -63,6 +69,7 @@ pub use interface::{Config, Counters, Effect, Event};
 use known::Life;
 use peer::{Link, Peer, Phase, Snapshot};
 use pending::Pending;
+use price::Price;
 pub use priority::{Demand, Prioritise, Priority, ReadsPerWriteAndByte};
 use ranking::Ranking;
 pub use releases::Garbage;
@@ -70,6 +77,7 @@ use releases::Releases;
 use snapshot::Building;
 use state::State;
 pub use strategy::{Strategy, UnknownStrategyError};
+pub use urgency::Urgency;
 pub use writes::{CaseClashes, Put, Refused, RollbackError, Transaction, TransactionId};
 
 /// The state machine of an origin. `P` is the content of a body or a reference to it; the machine does not
@@ -112,6 +120,8 @@ pub struct Origin<P> {
     building: Option<Building>,
     /// References to bodies that are to be given up.
     releases: Releases<P>,
+    /// Publications that are to arrive by a deadline.
+    distributions: Distributions,
     events: VecDeque<Event>,
     counters: Counters,
     faults: Faults,
@@ -142,6 +152,7 @@ impl<P: Clone> Origin<P> {
             snapshot: None,
             building: None,
             releases: Releases::default(),
+            distributions: Distributions::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
             faults: Faults::default(),
@@ -286,6 +297,14 @@ impl<P: Clone> Origin<P> {
             ToOrigin::Relays(_) => true,
             ToOrigin::Vouch(vouch) => self.vouch(replica, &vouch),
             ToOrigin::Below(all) => self.handle_below(now, replica, all),
+            ToOrigin::Partial(all) => {
+                link.partial = all.into_iter().collect();
+                true
+            }
+            ToOrigin::Price(bytes) => {
+                self.peers.entry(replica).or_default().price = Price::new(bytes);
+                true
+            }
             ToOrigin::Resynced(sequence) => link.handle_resynced(sequence),
         };
         if !fine {
@@ -355,6 +374,7 @@ impl<P: Clone> Origin<P> {
         let first = before == Default::default() || before.0 != number.0;
         self.disconnect(replica);
         self.subscribe(replica, only);
+        self.peers.entry(replica).or_default().price = Price::default();
         let session = Session { origin: self.state.image.incarnation, ..session };
         let verdict = if protocol == PROTOCOL {
             self.compare(position)

@@ -1,19 +1,20 @@
 //! The origin's knowledge of one replica.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::arrivals::UnderWay;
+use super::arrivals::{InPart, UnderWay};
 use super::demands::Demands;
 use super::follow::{Beat, Pings};
 use super::interface::Config;
+use super::price::Price;
 use super::queue::{Order, QueuePosition, Waiting};
 use crate::merkle::MerkleTree;
 use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree};
 use crate::path::Path;
 use crate::subscription::Subscription;
 use crate::time::{LocalTime, WallTime};
-use crate::types::{Incarnation, Position, Sequence};
+use crate::types::{Digest, Incarnation, Position, Sequence};
 
 /// A tree for comparisons with replicas, and its position.
 #[derive(Debug)]
@@ -75,6 +76,10 @@ pub(crate) struct Link {
     /// Handed-out speculative bodies, and sent ones that reads wait for there.
     pub(crate) pushed: UnderWay,
     pub(crate) fetched: UnderWay,
+    /// How many pieces of bodies the replica has from earlier transfers.
+    pub(crate) partial: BTreeMap<Digest, u32>,
+    /// The pushed body that is sent in pieces, or was.
+    pub(crate) in_part: Option<InPart>,
     /// The replica has reported the bodies that it lacks, apart from those known to wait.
     pub(crate) accounted: bool,
     /// It was empty when it connected, and compares its tree with the first one.
@@ -100,6 +105,8 @@ impl Link {
             demands: Demands::default(),
             pushed: UnderWay::default(),
             fetched: UnderWay::default(),
+            partial: BTreeMap::new(),
+            in_part: None,
             accounted: false,
             is_new: false,
         }
@@ -213,6 +220,8 @@ pub(crate) struct Peer {
     pub(crate) refused: Option<(Session, Refusal)>,
     /// The names whose bodies are pushed to it.
     pub(crate) only: Subscription,
+    /// The price of its link.
+    pub(crate) price: Price,
     /// Bodies of all these names are to wait: those up to this object do, if it is given.
     pub(crate) filling: Option<Option<Path>>,
     /// Bodies that wait. They are kept while it is away, and lost when the origin crashes (SSR §6.2.3.1).

@@ -2,7 +2,10 @@
 
 use core::time::Duration;
 
-use super::peer::Phase;
+use lull_cc::Bytes;
+
+use super::arrivals::InPart;
+use super::peer::{Link, Phase};
 use super::queue::{Gap, QueuePosition};
 use super::ranking::{Moved, demand};
 use super::{Origin, Strategy};
@@ -37,6 +40,7 @@ impl<P: Clone> Origin<P> {
                 self.peers.get_mut(&replica)?.link.as_mut()?.body += 1;
                 next
             }
+            None if self.is_urgent(replica) => self.next_urgent(replica)?,
             None => match self.next_by_worth(replica) {
                 Some(next) => next,
                 None => self.next_arriving(replica)?,
@@ -45,6 +49,10 @@ impl<P: Clone> Origin<P> {
         let at = self.upto();
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;
         link.pushed.add(path.clone(), version.sequence, version.content.size);
+        if version.content.size > self.config.lanes.piece() {
+            let (path, sequence) = (path.clone(), version.sequence);
+            link.in_part = Some(InPart { path, sequence, sent: Bytes(0) });
+        }
         self.counters.pushed += 1;
         let message = BodyHeader { path, version: Some(version), at, demand: false, lost: false };
         Some(Frame { session: link.session, message })
@@ -82,7 +90,9 @@ impl<P: Clone> Origin<P> {
             if self.upstream.is_some() && !is_here {
                 peer.absent.insert(position);
             }
-            if !peer.only.has(path) || !is_here || !self.config.strategy.pushes(demand, replicas) {
+            let is_pushed = self.config.strategy.pushes(demand, replicas)
+                && peer.price.permits(demand, replicas);
+            if !peer.only.has(path) || !is_here || !is_pushed {
                 continue;
             }
             // A body in flight to a read is queued again when no read waits for it there any more.
@@ -100,7 +110,7 @@ impl<P: Clone> Origin<P> {
         }
         let replicas = self.peers.len();
         let peer = self.peers.get_mut(&replica)?;
-        let (link, only) = (peer.link.as_mut()?, &peer.only);
+        let (link, only, price) = (peer.link.as_mut()?, &peer.only, peer.price);
         let after = self.state.image.log_after();
         if link.bodies < after {
             (link.bodies, link.body) = (after, 0);
@@ -114,6 +124,7 @@ impl<P: Clone> Origin<P> {
                     if only.has(&change.path)
                         && self.bodies.references.is_stored(&content.digest)
                         && self.config.strategy.pushes(demand, replicas)
+                        && price.permits(demand, replicas)
                     {
                         return Some((change.path.clone(), version));
                     }
@@ -159,14 +170,36 @@ impl<P: Clone> Origin<P> {
 
     /// Whether the rest of a partly sent body is still worth sending. An overwritten one is not, unless a
     /// read waits for it: otherwise a reader of a constantly written object would never get it. Ordered
-    /// pushes continue unchanged. A demanded body is worth it while a read waits. For a pushed body,
-    /// [`hand_over`](Origin::hand_over) must be asked as well.
+    /// pushes continue unchanged. A demanded body is worth it while a read waits. A pushed one makes room for urgent
+    /// bodies. For a pushed body, [`hand_over`](Origin::hand_over) must be asked as well.
     pub fn is_wanted(&self, replica: ReplicaId, body: &Frame<BodyHeader>) -> bool {
         let BodyHeader { path, version, demand, .. } = &body.message;
         if *demand {
             return self.is_waited_for(replica, body);
         }
-        self.config.strategy.is_in_order() || self.state.image.objects.get(path) == version.as_ref()
+        if self.config.strategy.is_in_order() {
+            return true;
+        }
+        let is_current = self.state.image.objects.get(path) == version.as_ref();
+        let at = version.map(|version| version.sequence).unwrap_or_default();
+        is_current && !self.gives_way(replica, path, at)
+    }
+
+    /// A partly pushed body was cut off before its end. It waits again, if it is still of use and is not in flight to a
+    /// read.
+    pub fn handle_push_cut_off(&mut self, replica: ReplicaId, body: &Frame<BodyHeader>) {
+        let BodyHeader { path, version: Some(version), .. } = &body.message else { return };
+        let is_current = self.state.image.objects.get(path) == Some(version);
+        let is_of_use = is_current && self.bodies.references.is_stored(&version.content.digest);
+        let (Some(peer), Some(position)) =
+            (self.peers.get_mut(&replica), self.ranking.position(path))
+        else {
+            return;
+        };
+        let is_read = |link: &mut Link| link.demands.take_over(path, version.sequence);
+        if is_of_use && !peer.link.as_mut().is_some_and(is_read) {
+            peer.queue(path, position);
+        }
     }
 
     /// Queues the current version of an object for every replica.

@@ -69,7 +69,7 @@ impl Strategy {
 
 /// How likely it is that a replica reads a version before it is overwritten, as estimated by the paper: reads
 /// by writes (SSR §6.3.1). Reads are those at all replicas; each replica has its share.
-fn likelihood(demand: Demand, replicas: usize) -> f64 {
+pub(super) fn likelihood(demand: Demand, replicas: usize) -> f64 {
     let reads = f64::from(demand.reads) / replicas.max(1) as f64;
     (reads / f64::from(demand.writes.max(1))).min(1.0)
 }

@@ -13,6 +13,7 @@ impl<P: Clone> Origin<P> {
             || !self.releases.is_empty()
             || self.is_filling()
             || self.has_to_follow()
+            || self.is_distributing()
     }
 
     /// Whether replicas wait for a tree that is being made, or for their queue.
@@ -33,5 +34,6 @@ impl<P: Clone> Origin<P> {
         self.release_some();
         self.fill_some();
         self.follow_some(now);
+        self.distribute_some(now);
     }
 }

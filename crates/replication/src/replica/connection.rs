@@ -216,6 +216,10 @@ impl<P: Clone> Replica<P> {
         if new_life {
             self.lease.forget_skew();
         }
+        if let Some(bytes) = self.config.bytes_per_read {
+            self.connection.outbox.push_back(ToOrigin::Price(bytes));
+        }
+        self.report_partial();
         // A speculative body may have arrived before.
         if self.connection.pushed.done() > 0 {
             self.connection.outbox.push_back(ToOrigin::Taken(self.connection.pushed.done()));

@@ -60,6 +60,9 @@ pub struct Config {
     /// Changes of a step handled in one call, at most, while the step is made and when it is shown: other
     /// work is done in between.
     pub step_slice: usize,
+    /// The bytes that one read is worth on its link, if that has a price: the origin pushes no body that costs more than
+    /// its reads are worth (SSR §6.3.1).
+    pub bytes_per_read: Option<Bytes>,
     /// Time between this replica's reports to the origin; none: no reports.
     pub report: Option<Duration>,
 }
@@ -91,6 +94,7 @@ impl Default for Config {
             linger: Duration::from_secs(10),
             slice: 512,
             step_slice: 256,
+            bytes_per_read: None,
             report: Some(Duration::from_secs(2)),
         }
     }

@@ -79,7 +79,7 @@ impl<P: Clone> Replica<P> {
 
     /// Whether the body of a version would be of use: the version is in the state without its body, or will
     /// be.
-    fn is_of_use(&self, path: &Path, sequence: Sequence) -> bool {
+    pub(super) fn is_of_use(&self, path: &Path, sequence: Sequence) -> bool {
         match self.object(path) {
             Some(Object { version, valid }) if version.sequence == sequence => !valid,
             Some(Object { version, .. }) => version.sequence < sequence,

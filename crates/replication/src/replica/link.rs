@@ -52,6 +52,8 @@ pub(super) struct Connection {
     pub(super) ping_at: LocalTime,
     pub(super) report_at: LocalTime,
     pub(super) outbox: VecDeque<ToOrigin>,
+    /// Bodies that have arrived in part, with the number of their pieces.
+    pub(super) partial: Vec<(Digest, u32)>,
 }
 
 impl Connection {
@@ -70,6 +72,7 @@ impl Connection {
             heard: now,
             ping_at: now,
             report_at: now,
+            partial: Vec::new(),
             outbox: VecDeque::new(),
         }
     }

@@ -23,6 +23,7 @@ mod merging;
 mod missing;
 mod outage;
 mod output;
+mod partial;
 mod past;
 mod read_lease;
 mod reads;

@@ -78,7 +78,9 @@ impl Scope {
     /// The patterns without objects in the state after `position`, once. None before the state has files and is
     /// complete: then nothing is known about a pattern.
     fn take_unmatched(&mut self, position: Sequence) -> Vec<Pattern> {
-        let is_known = self.files > 0 && self.complete_at.is_some_and(|at| at <= position);
+        let is_known = !self.only.is_nothing()
+            && self.files > 0
+            && self.complete_at.is_some_and(|at| at <= position);
         if !is_known || core::mem::replace(&mut self.is_checked, true) {
             return Vec::new();
         }
@@ -110,6 +112,16 @@ impl<P: Clone> Replica<P> {
         let position = self.position();
         let unmatched = self.bodies.scope.take_unmatched(position).into_iter();
         self.output.events.extend(unmatched.map(Event::Unmatched));
+    }
+
+    /// Whether it takes no names: no body comes before it is read.
+    pub fn is_metered(&self) -> bool {
+        self.bodies.scope.only.is_nothing()
+    }
+
+    /// The bytes that one read is worth on its link; none if that has no price.
+    pub fn bytes_per_read(&self) -> Option<Bytes> {
+        self.config.bytes_per_read
     }
 
     /// The patterns of names that it takes, and how many objects each matches; none if it takes all.

@@ -4,8 +4,8 @@ use super::cursor::{Reader, Writer};
 use super::sealed::Coded;
 use super::{WireError, reports};
 use crate::message::{
-    Ask, MAX_BELOW, MAX_CHANGES, MAX_ENTRIES, MAX_PATHS, MAX_RELAYS, Refusal, Start, ToOrigin,
-    ToReplica, Tree, Vouch,
+    Ask, MAX_BELOW, MAX_CHANGES, MAX_ENTRIES, MAX_PARTIAL, MAX_PATHS, MAX_RELAYS, Refusal, Start,
+    ToOrigin, ToReplica, Tree, Vouch,
 };
 use crate::path::Path;
 use crate::subscription::{MAX_PATTERN_BYTES, MAX_PATTERNS, Pattern, Subscription};
@@ -19,6 +19,7 @@ const MAX_TO_REPLICA_BYTES: usize = 5 << 20;
 
 const PATHS: (&str, usize) = ("paths", MAX_PATHS);
 const PATTERNS: (&str, usize) = ("patterns", MAX_PATTERNS);
+const PARTIAL: (&str, usize) = ("partial bodies", MAX_PARTIAL);
 const RELAYS: (&str, usize) = ("relays", MAX_RELAYS);
 const BELOW: (&str, usize) = ("replicas", MAX_BELOW);
 const CHANGES: (&str, usize) = ("changes", MAX_CHANGES);
@@ -69,6 +70,8 @@ mod kind {
     pub(super) const RELAYS: u8 = 0x0f;
     pub(super) const VOUCH: u8 = 0x10;
     pub(super) const BELOW: u8 = 0x11;
+    pub(super) const PRICE: u8 = 0x1a;
+    pub(super) const PARTIAL: u8 = 0x1b;
     pub(super) const WELCOME_LOG: u8 = 0x41;
     pub(super) const WELCOME_RESYNC: u8 = 0x42;
     pub(super) const REFUSED: u8 = 0x43;
@@ -104,6 +107,8 @@ impl Coded for ToOrigin {
             ToOrigin::Relays(_) => kind::RELAYS,
             ToOrigin::Vouch(_) => kind::VOUCH,
             ToOrigin::Below(_) => kind::BELOW,
+            ToOrigin::Price(_) => kind::PRICE,
+            ToOrigin::Partial(_) => kind::PARTIAL,
         }
     }
 
@@ -124,6 +129,7 @@ impl Coded for ToOrigin {
             ToOrigin::Ping { sent } => to.local(*sent),
             ToOrigin::Ack(sequence) | ToOrigin::Resynced(sequence) => to.sequence(*sequence),
             ToOrigin::Taken(count) | ToOrigin::Fetched(count) => to.u64(*count),
+            ToOrigin::Price(bytes) => to.u64(bytes.0),
             ToOrigin::Reads(counts) => {
                 return to.list(PATHS, counts, |to, (path, count)| {
                     to.path(path);
@@ -147,6 +153,13 @@ impl Coded for ToOrigin {
             ToOrigin::Relays(relays) => {
                 return to.list(RELAYS, relays, |to, relay| {
                     to.replica(*relay);
+                    Ok(())
+                });
+            }
+            ToOrigin::Partial(all) => {
+                return to.list(PARTIAL, all, |to, (digest, pieces)| {
+                    to.digest(digest);
+                    to.u32(*pieces);
                     Ok(())
                 });
             }
@@ -199,6 +212,11 @@ impl Coded for ToOrigin {
                 certificate: from.digest("certificate")?,
                 position: from.option("position", Reader::position)?,
             }),
+            kind::PARTIAL => {
+                let one = |from: &mut Reader<'_>| Ok((from.digest("hash")?, from.u32("pieces")?));
+                ToOrigin::Partial(from.list(PARTIAL, 36, one)?)
+            }
+            kind::PRICE => ToOrigin::Price(Bytes(from.u64("bytes")?)),
             other => return Err(WireError::Kind(other)),
         })
     }

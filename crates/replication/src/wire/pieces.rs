@@ -87,7 +87,8 @@ impl Outline {
 pub enum Delivery {
     /// More parts have to come.
     More,
-    /// These bytes come next, and are verified.
+    /// These bytes come next, and are verified. Those before the first ones came in an earlier transfer, and are verified
+    /// by the hash of the whole body.
     Bytes(Vec<u8>),
     /// The body is complete, absent or lost: to be passed to
     /// [`Replica::handle_body`](crate::replica::Replica::handle_body).
@@ -209,7 +210,7 @@ impl State {
                 State::Pieces { header, content, outline, next },
                 BodyPart::Piece { number, bytes, .. },
             ) => {
-                expect(&content, next, number, &bytes)?;
+                let next = expect(&content, next, number, &bytes)?;
                 let intact = match outline.0.get(next as usize) {
                     Some(hash) => hash.0 == piece_hash(next, &bytes),
                     None => Digest::of(&bytes) == content.digest,
@@ -227,7 +228,7 @@ impl State {
                 Ok(Delivery::More)
             }
             (State::Skipping { header, content, next }, BodyPart::Piece { number, bytes, .. }) => {
-                expect(&content, next, number, &bytes)?;
+                let next = expect(&content, next, number, &bytes)?;
                 if next + 1 == pieces(content.size.0) {
                     return Ok(Delivery::Complete { header, last: Vec::new(), intact: false });
                 }
@@ -266,9 +267,12 @@ impl State {
     }
 }
 
-/// Whether a piece has the expected number and length.
-fn expect(content: &Content, next: u64, number: u32, bytes: &[u8]) -> Result<(), Unexpected> {
-    let left = content.size.0 - next * PIECE as u64;
+/// The number of a piece, if it has the expected number and length. The first one may have any number: those before it
+/// came in an earlier transfer.
+fn expect(content: &Content, next: u64, number: u32, bytes: &[u8]) -> Result<u64, Unexpected> {
+    let number = u64::from(number);
+    let is_next = number == next || next == 0 && number < pieces(content.size.0);
+    let left = content.size.0.saturating_sub(number * PIECE as u64);
     let length = left.min(PIECE as u64);
-    if u64::from(number) == next && bytes.len() as u64 == length { Ok(()) } else { Err(Unexpected) }
+    if is_next && bytes.len() as u64 == length { Ok(number) } else { Err(Unexpected) }
 }

@@ -106,6 +106,8 @@ fn to_origin() -> impl Strategy<Value = ToOrigin> {
         vec(any::<u32>().prop_map(ReplicaId), 0..20).prop_map(ToOrigin::Relays),
         vouch().prop_map(ToOrigin::Vouch),
         vec(below(), 0..5).prop_map(ToOrigin::Below),
+        any::<u64>().prop_map(|bytes| ToOrigin::Price(Bytes(bytes))),
+        vec((digest(), any::<u32>()), 0..20).prop_map(ToOrigin::Partial),
     ]
 }
 

@@ -339,6 +339,11 @@ impl Core {
                     }
                 }
                 Event::Progress { .. } | Event::Arrived(_) => happened.progress = true,
+                Event::Urgency(replica) => {
+                    if let Some(link) = self.links.get(&replica) {
+                        link.speculative.notify_one();
+                    }
+                }
                 Event::Turned { replica, why } => happened.turned.push((replica, why)),
                 Event::Close(replica) => self.give_up(replica),
                 Event::Lost { digest, paths } => {

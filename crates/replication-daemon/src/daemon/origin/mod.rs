@@ -2,6 +2,7 @@
 
 mod awaited;
 mod core;
+mod distribution;
 mod handle;
 mod held;
 mod held_bodies;
@@ -33,6 +34,7 @@ use tokio::task::JoinHandle;
 
 use super::bodies::Serves;
 use super::child::Link;
+use super::clock::until;
 use super::outlines::Outlines;
 use super::{Clock, DaemonError, LinkError, OnPanic, end, worker_of};
 use crate::identity::{self, IdentityError, OriginIdentity};
@@ -42,6 +44,7 @@ use crate::store::{
 };
 
 use self::core::Core;
+pub use self::distribution::{DistributionStatus, HostStatus};
 pub use self::handle::OriginHandle;
 pub use self::held::HeldBody;
 pub(crate) use self::held_bodies::HeldBodies;
@@ -333,8 +336,10 @@ impl Shared {
     /// Does the work that calls have left, in small parts: each other caller waits for one of them at most.
     async fn keep_working(&self) {
         loop {
+            let round = lock(&self.core).machine.distribution_timeout();
             tokio::select! {
                 () = self.work.notified() => {}
+                () = until(&*self.clock, round) => {}
                 () = self.stopped() => return,
             }
             let worked = self.try_with(|core, now| {

@@ -21,6 +21,7 @@ use super::{OriginEvent, Shared, lock};
 use crate::daemon::child::{AffectedChannel, Link, wake};
 use crate::daemon::clock::{certificate_time, until};
 use crate::daemon::link::{Incoming, Outgoing, TIMEOUT, answer, prepare, soon};
+use crate::daemon::priority::ConnectionPriority;
 use crate::daemon::unidentified::{ConnectionSlot, SlotsExhausted, UnidentifiedConnections};
 use crate::daemon::{LinkError, bodies};
 use crate::error_chain::error_chain;
@@ -104,15 +105,14 @@ async fn serve(
         (Peer::Replica(replica), Channel::Control) => control(visitor, replica, from, stream).await,
         (Peer::Replica(replica), channel) => {
             let yields = || shared.with(|core, _| core.machine.strategy().is_background());
-            let guard = match channel {
+            let priority = match channel {
                 Channel::Speculative if yields() => {
-                    Some(shared.background.guard(stream.get_ref().0)?)
+                    let tcp = stream.get_ref().0;
+                    Some(ConnectionPriority::background(&shared.background, tcp)?)
                 }
                 _ => None,
             };
-            let sent = attached(visitor, replica, channel, stream).await;
-            drop(guard);
-            sent
+            attached(visitor, replica, channel, (stream, priority)).await
         }
     }
 }
@@ -318,7 +318,7 @@ async fn attached(
     visitor: IdentifiedPeer<'_>,
     replica: ReplicaId,
     channel: Channel,
-    stream: impl AsyncRead + AsyncWrite,
+    (stream, priority): (impl AsyncRead + AsyncWrite, Option<ConnectionPriority>),
 ) -> Result<(), LinkError> {
     let shared = visitor.shared;
     let (read, write) = split(stream);
@@ -332,6 +332,9 @@ async fn attached(
     if !link.take(channel) {
         return Err(LinkError::Order);
     }
+    if priority.is_some() {
+        link.set_priority(priority);
+    }
     tokio::select! {
         // Its cause is mostly that the other side has gone, which the control connection reports.
         _ = bodies::send(shared, &link, channel, Outgoing::new(write)) => {}
@@ -340,6 +343,9 @@ async fn attached(
         () = shared.stopped() => {}
     }
     link.end();
+    if channel == Channel::Speculative {
+        link.set_priority(None);
+    }
     Ok(())
 }
 

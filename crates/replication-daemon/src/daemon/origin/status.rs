@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use lull_replication::origin::Counters;
+use lull_replication::subscription::Subscription;
 use lull_replication::time::Reading;
 use lull_replication::types::{ReplicaId, Sequence};
 use serde::Serialize;
 
 use super::core::Core;
 use super::{OriginHandle, lock};
+use crate::daemon::reads_per_gb;
 use crate::shared_log::LogStatus;
 
 /// The status of an origin.
@@ -105,6 +107,12 @@ pub struct PeerStatus {
     pub unsubscribed_objects: Option<u64>,
     /// Their bytes, which were not transferred.
     pub unsubscribed_bytes: Option<u64>,
+    /// Whether its link is metered: no body is sent before it is read.
+    pub metered: bool,
+    /// The price of its link: a gigabyte is worth being sent for this many reads. None if it has no price.
+    pub reads_per_gb: Option<f64>,
+    /// Bytes that were not transferred for that reason, by its last report, with those in transit.
+    pub saved_bytes: Option<u64>,
     /// Bodies that wait for it; none if it was not connected since the start, because its stock is unknown
     /// then.
     pub queue: Option<u64>,
@@ -114,6 +122,10 @@ pub struct PeerStatus {
     pub demand_bytes: u64,
     /// Bodies in the background.
     pub speculative_bytes: u64,
+    /// The part of these that was sent at normal priority, to meet the deadline of a publication.
+    pub urgent_bytes: u64,
+    /// Whether bodies of a publication are sent at normal priority now: in the background they would miss its deadline.
+    pub urgent: bool,
 }
 
 impl PeerStatus {
@@ -212,8 +224,12 @@ fn status_of(
     let stale_at_least = is_known && staleness.is_none();
     let least = stale_at_least.then(|| machine.stale_at_least(now, id));
     let nanos = |nanos: i64| nanos as f64 / 1e9;
-    let patterns = machine.subscription(id).into_iter();
-    let patterns = patterns.flat_map(|only| only.patterns());
+    let only = machine.subscription(id);
+    let metered = only.is_some_and(Subscription::is_nothing);
+    let patterns = only.filter(|_| !metered).into_iter().flat_map(|only| only.patterns());
+    let reads_per_gb = machine.bytes_per_read(id).map(reads_per_gb);
+    let saves = metered || reads_per_gb.is_some();
+    let saved = report.filter(|_| saves).map(|report| report.stock.missing().0);
     PeerStatus {
         name,
         admitted,
@@ -237,6 +253,9 @@ fn status_of(
         bytes: report.map(|report| report.stock.bytes.0),
         valid_bytes: report.map(|report| report.stock.valid_bytes.0),
         only: patterns.map(ToString::to_string).collect(),
+        metered,
+        reads_per_gb,
+        saved_bytes: saved,
         unsubscribed_objects: report.map(|report| report.stock.unsubscribed_objects),
         unsubscribed_bytes: report.map(|report| report.stock.unsubscribed_bytes.0),
         sequence: progress.map(|(to, _)| to.0),
@@ -245,6 +264,8 @@ fn status_of(
         control_bytes: sent(0),
         demand_bytes: sent(1),
         speculative_bytes: sent(2),
+        urgent_bytes: sent(3),
+        urgent: machine.is_urgent(id),
     }
 }
 

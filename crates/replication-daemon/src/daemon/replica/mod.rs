@@ -3,6 +3,7 @@
 mod children;
 mod forward;
 mod parents;
+mod partials;
 mod reads;
 mod receive;
 mod retries;
@@ -34,6 +35,7 @@ use tokio::task::JoinHandle;
 use self::children::Children;
 use self::forward::Spools;
 use self::parents::Parents;
+use self::partials::PartialVersions;
 use super::clock::until;
 use super::outlines::Outlines;
 use super::{Clock, DaemonError, OnPanic, end, worker_of};
@@ -166,6 +168,7 @@ struct Shared {
     /// Bodies that children get while they arrive.
     spools: Mutex<Spools>,
     bodies: Bodies,
+    partials: PartialVersions,
     on_event: EventSink,
     /// Bytes of bodies received, on demand and speculative.
     received: [AtomicU64; 2],
@@ -461,6 +464,7 @@ impl ReplicaDaemon {
         let opened = Store::<ReplicaState>::open(&folder, settings, now.wall)?;
         let (body_reader, bodies) = (opened.store.body_reader(), opened.store.bodies().clone());
         let config = Config { replica: identity.replica(), ..config };
+        config.quota.into_iter().for_each(|quota| bodies.limit_partials(quota));
         let mut machine = Replica::recover(now, config, opened.image, opened.bodies);
         machine.subscribe(only);
         let relay = relay.map(|relay| relay.open(now, &identity, &clock, &mut machine));
@@ -475,6 +479,7 @@ impl ReplicaDaemon {
             folder,
             spools: Mutex::default(),
             bodies,
+            partials: PartialVersions::default(),
             on_event: Box::new(on_event),
             received: Default::default(),
             arriving: AtomicU64::default(),

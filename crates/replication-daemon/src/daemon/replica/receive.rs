@@ -3,17 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lull_cc::Bytes;
 use lull_replication::lane::Lane;
-use lull_replication::message::{Channel, Frame};
-use lull_replication::types::{DiskFull, Payload};
-use lull_replication::wire::{Assembly, BodyPart, Delivery};
+use lull_replication::message::{BodyHeader, Channel, Frame};
+use lull_replication::path::Path;
+use lull_replication::types::{Digest, DiskFull, Payload, Sequence};
+use lull_replication::wire::{Assembly, BodyPart, Delivery, PIECE};
 use tokio::io::AsyncRead;
 
 use super::Shared;
 use super::forward::Forwarded;
 use crate::daemon::link::Incoming;
 use crate::daemon::{LinkError, blocking};
-use crate::store::{Body, Stager};
+use crate::store::{Body, Stager, StoreError};
 
 /// Receives the bodies of a connection until it ends.
 pub(super) async fn bodies(
@@ -26,10 +28,15 @@ pub(super) async fn bodies(
     let received = &shared.received[usize::from(channel == Channel::Speculative)];
     loop {
         let Frame { session, message } = incoming.next().await?;
-        if let BodyPart::Piece { bytes, .. } = &message {
+        let is_broken_off = matches!(message, BodyPart::Broken { .. });
+        let mut piece = 0;
+        if let BodyPart::Piece { bytes, number, .. } = &message {
             received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            piece = *number;
         }
         let (lane, delivery) = assembly.handle(message)?;
+        let header = assembly.header(lane).filter(|_| matches!(delivery, Delivery::Bytes(_)));
+        let content = header.and_then(|header| header.version).map(|version| version.content);
         let intake = &mut intakes[lane.index()];
         match delivery {
             Delivery::More => {
@@ -41,17 +48,37 @@ pub(super) async fn bodies(
             }
             Delivery::Bytes(bytes) => {
                 intake.arriving.add(bytes.len());
-                intake.write(bytes).await?;
+                let digest = content.map(|content| content.digest).unwrap_or_default();
+                if intake.is_new()
+                    && let Some((path, sequence)) = header.and_then(named)
+                {
+                    shared.partials.begin(digest, path, sequence);
+                }
+                intake.write(&digest, piece, bytes).await?;
             }
             Delivery::Complete { header, last, intact } => {
                 let whole = core::mem::replace(intake, Intake::new(shared));
                 let is_here = header.version.is_some() && intact;
-                let (payload, forwarded) =
-                    if is_here { whole.finish(last).await? } else { (None, None) };
+                let digest = header.version.map(|version| version.content.digest);
+                let digest = digest.unwrap_or_default();
+                let was_in_part = whole.has_file() || piece > 0;
+                let (payload, forwarded) = if is_here {
+                    shared.partials.forget(&digest);
+                    whole.finish(&digest, piece, last).await?
+                } else {
+                    // Of a corrupt one nothing is kept.
+                    whole.end(is_broken_off).await;
+                    (None, None)
+                };
+                let partial = was_in_part.then(|| shared.bodies.partials());
                 let frame = Frame { session, message: header };
-                shared.with(|core, now| match payload {
-                    None if is_here => core.machine.handle_no_room(now, frame),
-                    payload => core.machine.handle_body(now, frame, payload),
+                shared.with(|core, now| {
+                    // First: a corrupt body begins again from zero.
+                    partial.into_iter().for_each(|all| core.machine.set_partial(all));
+                    match payload {
+                        None if is_here => core.machine.handle_no_room(now, frame),
+                        payload => core.machine.handle_body(now, frame, payload),
+                    }
                 });
                 if let Some(forwarded) = forwarded {
                     forwarded.finish();
@@ -59,6 +86,11 @@ pub(super) async fn bodies(
             }
         }
     }
+}
+
+/// The object and the commit of a body.
+fn named(header: &BodyHeader) -> Option<(&Path, Sequence)> {
+    Some((&header.path, header.version?.sequence))
 }
 
 /// One body on its way to the store.
@@ -97,21 +129,32 @@ impl<'a> Intake<'a> {
         Intake { shared, stager: None, full: false, arriving, forwarded: None }
     }
 
-    /// Bytes of a body of several pieces: they may be written to the disk, so another thread takes them.
-    async fn write(&mut self, bytes: Vec<u8>) -> Result<(), LinkError> {
+    /// Bytes of a body of several pieces: they may be written to the disk, so another thread takes them. `piece` is the
+    /// number of the piece: the first one may have others before it, from an earlier transfer.
+    async fn write(
+        &mut self,
+        digest: &Digest,
+        piece: u32,
+        bytes: Vec<u8>,
+    ) -> Result<(), LinkError> {
         if self.full {
             return Ok(());
         }
-        let mut stager = self.stager.take().unwrap_or_else(|| self.shared.bodies.stage());
+        if piece > 0 && self.is_new() {
+            // The children would lack what came in an earlier transfer.
+            self.forwarded = None;
+        }
+        let stager = self.stager(digest, piece);
         let taker = self.forwarded.as_ref().map(Forwarded::taker);
         let write = move || {
             let is_passed_on = taker.is_none_or(|take| take(&bytes));
-            let outcome = stager.write(&bytes).map(|outcome| outcome.map(|()| stager));
-            (is_passed_on, outcome)
+            let mut stager = stager()?;
+            let outcome = stager.write(&bytes)?.map(|()| stager);
+            Ok::<_, StoreError>((is_passed_on, outcome))
         };
         // There is no thread only when the runtime ends.
-        let (is_passed_on, outcome) = blocking(write).await.ok_or(LinkError::GivenUp)?;
-        match outcome? {
+        let (is_passed_on, outcome) = blocking(write).await.ok_or(LinkError::GivenUp)??;
+        match outcome {
             Ok(stager) => self.stager = Some(stager),
             Err(DiskFull) => self.full = true,
         }
@@ -121,26 +164,63 @@ impl<'a> Intake<'a> {
         Ok(())
     }
 
+    /// Opens the stager, if that is not done: it may read the first pieces from the disk.
+    fn stager(
+        &mut self,
+        digest: &Digest,
+        piece: u32,
+    ) -> impl FnOnce() -> Result<Stager, StoreError> + Send + use<> {
+        let (stager, bodies, digest) = (self.stager.take(), self.shared.bodies.clone(), *digest);
+        let begin = Bytes(u64::from(piece) * PIECE as u64);
+        if stager.is_none() {
+            self.arriving.add(begin.0 as usize);
+        }
+        move || stager.map_or_else(|| bodies.stage_from(&digest, begin), Ok)
+    }
+
+    /// Whether a part of it may be on the disk.
+    fn has_file(&self) -> bool {
+        self.stager.is_some()
+    }
+
+    /// Whether nothing of it has come.
+    fn is_new(&self) -> bool {
+        self.stager.is_none() && !self.full
+    }
+
+    /// The rest does not come.
+    async fn end(self, is_kept: bool) {
+        let end = move |stager: Stager| if is_kept { drop(stager) } else { stager.discard() };
+        if let Some(stager) = self.stager {
+            let _ = blocking(move || end(stager)).await;
+        }
+    }
+
     /// The last bytes; no payload if there is no room for the body.
     async fn finish(
-        self,
+        mut self,
+        digest: &Digest,
+        piece: u32,
         last: Vec<u8>,
     ) -> Result<(Option<Payload<Body>>, Option<Forwarded>), LinkError> {
         if self.full {
             return Ok((None, None));
         }
-        let forwarded = self.forwarded;
+        let single = self.stager.is_none() && piece == 0;
+        if piece > 0 && self.is_new() {
+            self.forwarded = None;
+        }
+        let forwarded = self.forwarded.take();
         let taker = forwarded.as_ref().map(Forwarded::taker);
-        let single = self.stager.is_none();
-        let mut stager = self.stager.unwrap_or_else(|| self.shared.bodies.stage());
+        let stager = self.stager(digest, piece);
         let finish = move || {
             let is_passed_on = taker.is_none_or(|take| take(&last));
-            let finished = match stager.write(&last) {
-                Ok(Ok(())) => stager.finish(),
-                Ok(Err(full)) => Ok(Err(full)),
-                Err(error) => Err(error),
+            let mut stager = stager()?;
+            let finished = match stager.write(&last)? {
+                Ok(()) => stager.finish()?,
+                Err(full) => Err(full),
             };
-            finished.map(|finished| (finished.ok(), is_passed_on))
+            Ok::<_, StoreError>((finished.ok(), is_passed_on))
         };
         // A single piece stays in memory.
         let finished =

@@ -97,8 +97,10 @@ async fn session(shared: &Arc<Shared>) -> Result<(), LinkError> {
         hearing.heard.fetch_max(now.as_nanos(), Ordering::Relaxed);
     };
     let stream = connect(shared, Channel::Control, heard).await?;
+    let partial = shared.bodies.partials();
     shared.with(|core, now| {
         (core.close, core.renew) = (false, false);
+        core.machine.set_partial(partial);
         core.machine.handle_connected(now);
     });
     let (read, write) = split(stream);
@@ -107,6 +109,7 @@ async fn session(shared: &Arc<Shared>) -> Result<(), LinkError> {
         ended = send_frames(shared, Outgoing::new(write)) => ended,
         ended = bodies(shared) => ended,
         ended = renew_when_asked(shared) => ended,
+        ended = shared.partials.sweep(shared) => ended,
     }
 }
 

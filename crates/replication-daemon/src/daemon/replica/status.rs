@@ -8,6 +8,7 @@ use lull_replication::time::LocalTime;
 use serde::Serialize;
 
 use super::ReplicaHandle;
+use crate::daemon::reads_per_gb;
 
 /// The status of a replica.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -50,6 +51,12 @@ pub struct ReplicaStatus {
     pub unsubscribed_objects: u64,
     /// Their bytes, which were not transferred.
     pub unsubscribed_bytes: u64,
+    /// Whether the link is metered: no body comes before it is read.
+    pub metered: bool,
+    /// The price of the link: a gigabyte is worth being sent for this many reads. None if it has no price.
+    pub reads_per_gb: Option<f64>,
+    /// Bytes that were not transferred for that reason, with those in transit.
+    pub saved_bytes: Option<u64>,
     /// Bodies of received commits that are not applied so far.
     pub buffered_bodies: u64,
     /// The part of these that is stored here.
@@ -116,8 +123,12 @@ impl ReplicaHandle {
             add(&mut core.counters, new);
             let machine = &core.machine;
             let stock = machine.stock();
+            let metered = machine.is_metered();
+            let reads_per_gb = machine.bytes_per_read().map(reads_per_gb);
+            let saves = metered || reads_per_gb.is_some();
             let patterns = machine
                 .patterns()
+                .filter(|_| !metered)
                 .map(|(pattern, objects)| PatternStatus { pattern: pattern.to_string(), objects });
             let (all, lacking) = machine.buffered_bodies();
             let pieces = self.0.arriving.load(Ordering::Relaxed).min(lacking.bytes.0);
@@ -141,6 +152,9 @@ impl ReplicaHandle {
                 bytes: stock.bytes.0,
                 valid_bytes: stock.valid_bytes.0,
                 only: patterns.collect(),
+                metered,
+                reads_per_gb,
+                saved_bytes: saves.then_some(stock.missing().0),
                 unsubscribed_objects: stock.unsubscribed_objects,
                 unsubscribed_bytes: stock.unsubscribed_bytes.0,
                 buffered_bodies: all.bodies,

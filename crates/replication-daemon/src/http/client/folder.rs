@@ -60,6 +60,54 @@ pub(super) fn difference(
     (heads, published)
 }
 
+/// What identifies the files of a published folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TreeDigest {
+    /// How many files there are, without links and folders.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// BLAKE3 of the lines that `b3sum` prints for the files, sorted by the bytes of their names in the folder.
+    pub digest: Digest,
+}
+
+impl TreeDigest {
+    pub(super) fn of(files: &Files, into: Option<&Path>) -> Self {
+        let (mut hasher, mut tree) = (blake3::Hasher::new(), TreeDigest::default());
+        let within = into.map_or_else(Vec::new, Path::prefix);
+        for (path, Local { content, .. }) in files {
+            if content.kind != ObjectKind::File {
+                continue;
+            }
+            (tree.files, tree.bytes) = (tree.files + 1, tree.bytes + content.size);
+            let name = path.as_bytes().strip_prefix(&within[..]).unwrap_or(path.as_bytes());
+            let escaped = escaped(name);
+            // As of GNU's `md5sum`: such a line begins with a backslash.
+            hasher.update(if escaped.len() > name.len() { b"\\" } else { b"" });
+            hasher.update(content.digest.as_bytes());
+            hasher.update(b"  ");
+            hasher.update(&escaped);
+            hasher.update(b"\n");
+        }
+        tree.digest = Digest(*hasher.finalize().as_bytes());
+        tree
+    }
+}
+
+/// A name in a line of `b3sum`.
+fn escaped(name: &[u8]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for byte in name {
+        match byte {
+            b'\\' => text.extend(b"\\\\"),
+            b'\n' => text.extend(b"\\n"),
+            b'\r' => text.extend(b"\\r"),
+            other => text.push(*other),
+        }
+    }
+    text
+}
+
 /// Folders are not counted.
 fn counted(content: &File) -> u64 {
     u64::from(content.kind != ObjectKind::Folder)
@@ -179,4 +227,33 @@ pub(super) fn hash(root: &FilePath, path: &FilePath) -> Result<File, ClientError
         }
     }
     Err(ClientError::Restless(path.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn tree_digest_is_that_of_the_lines_of_b3sum() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("b")).unwrap();
+        for (name, text) in [("b/2", "two"), ("a\\\n", "one"), ("b-1", "three")] {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        std::os::unix::fs::symlink("a", folder.path().join("link")).unwrap();
+        let line = |text: &[u8]| blake3::hash(text).to_hex();
+        let lines = format!(
+            "\\{}  a\\\\\\n\n{}  b-1\n{}  b/2\n",
+            line(b"one"),
+            line(b"three"),
+            line(b"two"),
+        );
+        let expected = TreeDigest { files: 3, bytes: 11, digest: Digest::of(lines.as_bytes()) };
+        for into in [None, Some(Path::new("docs/en").unwrap())] {
+            let (_, files) = scan(folder.path(), into.as_ref(), &Publishing::default()).unwrap();
+            assert_eq!(TreeDigest::of(&files, into.as_ref()), expected);
+        }
+    }
 }

@@ -17,7 +17,7 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 /// Runs `test` for each seed, and reports which one has failed.
-fn each_seed(test: impl Fn(&mut Random) + std::panic::RefUnwindSafe) {
+pub(super) fn each_seed(test: impl Fn(&mut Random) + std::panic::RefUnwindSafe) {
     let seeds = match variable("LULL_REPLICATE_STORE_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..variable("LULL_REPLICATE_STORE_SEEDS").unwrap_or(100),

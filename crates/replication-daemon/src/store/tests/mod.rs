@@ -3,6 +3,7 @@
 mod crash;
 mod formats;
 mod full;
+mod partial;
 
 use std::fs;
 use std::path::{Path as FilePath, PathBuf};

@@ -115,6 +115,10 @@ impl Clients {
         if random.below(4) > 0 {
             return Subscription::default();
         }
+        if random.below(4) == 0 {
+            // As behind a metered link.
+            return Subscription::nothing();
+        }
         let some = self.paths.iter().filter(|_| random.below(2) == 0);
         let patterns = some.map(|path| Pattern::new(path.as_bytes()).expect("a path is one"));
         Subscription::new(patterns.collect()).expect("there are few names")

@@ -88,3 +88,36 @@ fn replica_with_another_subscription_gets_the_missing_bodies() {
     bench.committed("docs/a3");
     assert_eq!(bench.pushed(), [0; 0]);
 }
+
+#[test]
+fn body_below_the_price_of_the_link_is_only_sent_on_demand() {
+    for strategy in [Strategy::Trip, Strategy::PushAll] {
+        let mut bench = Bench::new(Config { strategy, ..Config::default() });
+        // Bodies have 10 bytes.
+        let at = bench.committed("a1 b2");
+        bench.joined(Subscription::default());
+        bench.say(ToOrigin::Price(Bytes(10)));
+        bench.say(ToOrigin::Ping { sent: LocalTime::default() });
+        assert_eq!(bench.origin.bytes_per_read(REPLICA), Some(Bytes(10)));
+        assert_eq!(bench.pushed(), [0; 0], "{strategy}: nobody reads them");
+        assert!(bench.origin.has_arrived(REPLICA, &path("a"), at), "it is not waited for");
+        bench.say(ToOrigin::Demand(path("a")));
+        let told = bench.origin.poll_demand(REPLICA).expect("an answer").message;
+        assert_eq!(told.version.map(|version| version.content.digest), Some(Digest([1; 32])));
+        // As many reads as writes from now on: it is certain to be read.
+        bench.say(ToOrigin::Fetched(1));
+        bench.say(ToOrigin::Reads(vec![(path("a"), 5)]));
+        bench.committed("a3 b4");
+        bench.told();
+        assert_eq!(bench.pushed(), [3], "{strategy}");
+        // The price is that of the connection.
+        bench.say(ToOrigin::Taken(1));
+        bench.hello_for(Some(bench.origin.last()), Subscription::default());
+        bench.told();
+        bench.say(ToOrigin::Lacking(vec![path("b")]));
+        assert_eq!(bench.origin.bytes_per_read(REPLICA), None);
+        if strategy == Strategy::Trip {
+            assert_eq!(bench.pushed(), [4]);
+        }
+    }
+}

@@ -158,6 +158,29 @@ fn bodies_of_one_lane_arrive_in_sequence() {
 }
 
 #[test]
+fn transfer_may_begin_behind_the_pieces_of_an_earlier_one() {
+    let body: Vec<u8> = (0..4 * PIECE + 9).map(|at| (at / 251) as u8 ^ at as u8).collect();
+    let (parts, _) = sent(&body);
+    for first in 0..5 {
+        let some: Vec<_> = parts[..2].iter().chain(&parts[2 + first..]).cloned().collect();
+        let (got, intact) = received(&some).expect("in order");
+        assert!(intact && got == body[first * PIECE..], "from piece {first} on");
+        // Each is verified.
+        let mut damaged = some;
+        let BodyPart::Piece { bytes, .. } = &mut damaged[2] else { panic!("a piece") };
+        bytes[5] ^= 1;
+        assert!(!received(&damaged).expect("in order").1);
+    }
+    let lane = parts[0].lane();
+    for number in [5, u32::MAX] {
+        let mut assembly = Assembly::default();
+        parts[..2].iter().for_each(|part| drop(assembly.handle(part.clone()).expect("in order")));
+        let beyond = BodyPart::Piece { lane, number, bytes: vec![0; 9] };
+        assert_eq!(assembly.handle(beyond), Err(Unexpected), "{number}");
+    }
+}
+
+#[test]
 fn header_of_a_lost_body_has_no_parts() {
     let (parts, _) = sent(&vec![7; 3 * PIECE]);
     let BodyPart::Header(header) = &parts[0] else { panic!("{:?}", parts[0]) };
@@ -177,7 +200,7 @@ fn header_of_a_lost_body_has_no_parts() {
 #[test]
 fn parts_out_of_order_are_rejected() {
     let (parts, _) = sent(&vec![7; 3 * PIECE]);
-    for order in [&[1][..], &[2], &[0, 0], &[0, 2], &[0, 1, 1], &[0, 1, 3], &[0, 1, 2, 2]] {
+    for order in [&[1][..], &[2], &[0, 0], &[0, 2], &[0, 1, 1], &[0, 1, 2, 4], &[0, 1, 3, 2]] {
         let mut assembly = Assembly::default();
         let last = order.iter().map(|at| assembly.handle(parts[*at].clone())).last();
         assert_eq!(last, Some(Err(Unexpected)), "{order:?}");
