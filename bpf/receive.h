@@ -122,7 +122,8 @@ static LULL_INLINE u32 receive_share(const struct receive_path *p, const struct 
 	u32 active = lull_max(p->active.downloads, 1);
 	u32 users = lull_min(lull_max(window / RECEIVE_MIN_PACKETS, 1), active);
 	u32 place = (u32)(d->member.number - p->path.lead.leader) % active;
-	u32 packets = window + lull_min(p->active.spare, RECEIVE_PACKETS_LIMIT);
+	u64 others = lull_less(p->active.spare, d->account.spare);
+	u32 packets = window + lull_min(others, window);
 	u32 part = lull_max(packets / users + (lull_is_least(place, packets % users) ^ 1), RECEIVE_PAIR);
 	u64 waits = (lull_is_nonzero(p->path.phase ^ LULL_FLOOR) ^ 1) | lull_is_least(place, users);
 

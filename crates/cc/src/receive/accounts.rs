@@ -78,6 +78,12 @@ impl Downloads {
         self.active.spare
     }
 
+    /// The same without one of them, at most [`u32::MAX`].
+    pub(super) fn spare_of_others(&self, account: &Account) -> u32 {
+        let others = self.active.spare.saturating_sub(u64::from(account.spare));
+        u32::try_from(others).unwrap_or(u32::MAX)
+    }
+
     /// The account of a download that has not been heard of.
     pub(super) fn open(&self) -> Account {
         Account { period: self.period.wrapping_sub(2), ..Account::default() }

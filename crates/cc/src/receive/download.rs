@@ -206,8 +206,9 @@ impl Download {
         }
     }
 
-    /// Packets of its part of the path's window. Active connections share it alike, with what some of them do not use.
-    /// Where that is too little for all, the leader and those that joined after it have a part.
+    /// Packets of its part of the path's window. Active connections share it alike, with what others of them do not use:
+    /// that may be what they have from others, so all together have twice the window at most. Where it is too
+    /// little for all, the leader and those that joined after it have a part.
     fn share(&self, downloads: &Downloads) -> u32 {
         let path = &downloads.path;
         let window = (path.window().raw() >> SHIFT) as u32;
@@ -217,7 +218,7 @@ impl Download {
         if path.is_at_floor() || place >= users {
             return if self.has_pair { PAIR } else { 0 };
         }
-        let packets = window + downloads.spare().min(u64::from(PACKETS_LIMIT)) as u32;
+        let packets = window + downloads.spare_of_others(&self.account).min(window);
         (packets / users + u32::from(place < packets % users)).max(PAIR)
     }
 

@@ -1,5 +1,7 @@
 //! The messages of the control channel.
 
+use lull_cc::Bytes;
+
 use super::cursor::{Reader, Writer};
 use super::sealed::Coded;
 use super::{WireError, reports};
