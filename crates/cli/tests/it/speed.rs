@@ -53,6 +53,19 @@ fn count(of: &Value, path: &str) -> u64 {
 }
 
 #[test]
+fn each_relay_gets_one_copy_from_the_origin() {
+    needs!(user_namespaces());
+    let size = 3_000_000;
+    let bytes = size.to_string();
+    let report = report(&["relays", "--relays", "2", "--receivers", "4", "--bytes", &bytes]);
+    assert_eq!((count(&report, "/relays"), count(&report, "/receivers")), (2, 4));
+    // With the hashes of the pieces, and the overhead of the frames.
+    let sent = count(&report, "/origin_bytes");
+    assert!((2 * size..2 * size + size / 50).contains(&sent), "{report}");
+    assert!(number(&report, "/receivers_seconds") >= number(&report, "/relays_seconds"));
+}
+
+#[test]
 fn each_due_write_is_counted_once() {
     needs!(user_namespaces());
     let report = report(&["writes", "--rates", "40,80", "--settle", "100ms", "--length", "500ms"]);

@@ -7,6 +7,7 @@
 //! | [`fan_out`] | from the acknowledgement of a write to the moment at which the last of many replicas has decoded its invalidation, and what that takes of the processor |
 //! | [`memory`] | the peak memory of an origin with many objects and replicas |
 //! | [`publish`] | files from `lull publish` to a replica, their growth, `rsync` of the same files, and reads meanwhile |
+//! | [`relays`] | a body through relays to receivers, and the bytes that leave the origin |
 //! | [`mount`] | a replica in a mount, to be opened by the measuring program |
 //!
 //! Replicas of `fan_out` and `memory` implement only the protocol: `swarm`. A time counts from when an
@@ -19,6 +20,7 @@ pub mod mount;
 mod offered;
 mod processor;
 pub mod publish;
+pub mod relays;
 mod swarm;
 mod times;
 pub mod writes;

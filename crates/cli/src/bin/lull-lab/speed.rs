@@ -16,6 +16,7 @@ mod fan_out;
 mod memory;
 mod mount;
 mod publish;
+mod relays;
 mod writes;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -28,6 +29,8 @@ Examples:
       measure the largest memory of an origin with a million objects and 100 replicas
   lull lab speed publish --files 1000,10000,100000
       measure how long files take from lull publish to a replica, compared with rsync
+  lull lab speed relays --relays 5 --receivers 50
+      measure the bytes that leave an origin whose replicas are behind relays
   sudo lull lab speed mount
       compare the time of open in a replica's mount with that in a pass-through mount
 
@@ -42,6 +45,7 @@ pub(crate) enum Command {
     Memory(memory::Args),
     Mount(mount::Args),
     Publish(publish::Args),
+    Relays(relays::Args),
     /// Run replicas; `lull lab speed memory` starts this
     #[command(hide = true)]
     Replicas,
@@ -58,6 +62,7 @@ pub(crate) fn speed(command: Command) -> anyhow::Result<ExitCode> {
         Command::Memory(args) => memory::memory(&args),
         Command::Mount(args) => mount::mount(&args),
         Command::Publish(args) => publish::publish(&args),
+        Command::Relays(args) => relays::relays(&args),
         Command::Replicas => memory::replicas(),
         Command::Opens(args) => mount::opens(&args),
     }
