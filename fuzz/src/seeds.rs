@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::Path as FilePath;
+use std::time::Duration;
 
 use lull_cc::{Bytes, Timestamp};
 use lull_replication::message::{
-    Ask, BodyHeader, Channel, Enrol, Enrolled, Frame, FromAuthority, NotEnrolled, PROTOCOL,
-    Refusal, Report, Session, Start, ToAuthority, ToOrigin, ToReplica, Tree, Vouch,
+    Ask, BelowReport, BodyHeader, Channel, Delivered, Enrol, Enrolled, Frame, FromAuthority,
+    NotEnrolled, PROTOCOL, Refusal, Report, Session, Start, ToAuthority, ToOrigin, ToReplica, Tree,
+    Vouch,
 };
 use lull_replication::path::Path;
 use lull_replication::subscription::{Pattern, Subscription};
@@ -167,6 +169,15 @@ fn to_origin() -> Vec<ToOrigin> {
             certificate: Digest([8; 32]),
             position: Some(position()),
         }),
+        ToOrigin::Below(vec![BelowReport {
+            replica: ReplicaId(4),
+            relay: ReplicaId(2),
+            connected: true,
+            committed: SEQUENCE,
+            delivered: Delivered::new(SEQUENCE, [Sequence(1)]),
+            waiting: 6,
+            report: Some((Duration::from_secs(1), Report::default())),
+        }]),
     ]
 }
 

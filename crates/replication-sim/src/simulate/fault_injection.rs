@@ -352,7 +352,7 @@ impl World {
         if waiting > 0 {
             stuck.push(format!("{waiting} reads wait for over a second"));
         }
-        stuck.extend(self.clients.unarrived(&self.replicas));
+        stuck.extend(self.clients.unarrived(origin, &self.replicas));
         self.stuck.extend(stuck);
     }
 

@@ -24,6 +24,7 @@ mod relays;
 mod serve;
 mod situations;
 mod topology;
+mod transfers;
 mod turns;
 mod world;
 

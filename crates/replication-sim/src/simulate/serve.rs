@@ -11,9 +11,9 @@ use lull_sim::random::Random;
 
 use super::clock::TrueTime;
 use super::durable::Body;
-use super::forwarding::InTransit;
 use super::hosts::{OriginHost, ReplicaHost};
 use super::network::Way;
+use super::transfers::InTransit;
 use super::turns::Sending;
 use super::world::{Event, World};
 use super::{Situation, Situations};

@@ -15,9 +15,9 @@ use super::clients::Clients;
 use super::clock::{MS, TrueTime};
 use super::disk::Done;
 use super::durable::Body;
-use super::forwarding::{InTransit, TransferId, Transfers};
 use super::hosts::{Common, OriginHost, ReplicaHost};
 use super::pool::Pool;
+use super::transfers::{InTransit, TransferId, Transfers};
 use super::{Options, Outcome, Situation, Situations, topology};
 
 /// Something that happens at a time.

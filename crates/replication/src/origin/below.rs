@@ -1,8 +1,8 @@
 //! Replicas below relays, as far as relays report on them.
 //!
 //! A relay reports only on replicas about which it has asked before, and for which the origin has vouched. Reports on
-//! others are ignored, and so are those on replicas that are connected here, or were vouched for below another relay
-//! since.
+//! others are ignored, and so are those on replicas that are connected here. If several relays have asked about a
+//! replica, the last one that says it is connected there counts.
 //!
 //! A relay sends news, not lists: each replica is reported again when something has changed, in turns, and changes that
 //! come meanwhile are merged. Progress goes before figures for users.
@@ -22,6 +22,8 @@ use crate::types::{ReplicaId, Sequence};
 /// The last report on a replica.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
+    /// The relay that has reported, and is connected here.
+    via: ReplicaId,
     /// The relay that serves it.
     relay: ReplicaId,
     pub(super) connected: bool,
@@ -34,10 +36,11 @@ pub(super) struct Known {
 }
 
 /// A replica for which the origin has vouched.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Vouched {
-    /// The relay that has asked. It is connected here, and serves the replica or a relay above it.
-    via: ReplicaId,
+    /// The relays that have asked on their present connections. Each serves the replica or a relay above it, or has
+    /// done so: questions of several relays may arrive in any order.
+    by: BTreeSet<ReplicaId>,
     known: Option<Known>,
 }
 
@@ -90,23 +93,22 @@ pub(super) struct Below {
 }
 
 impl Below {
-    /// Replicas whose bodies are looked for one by one, at most: of one that lacks more, nothing is said to have
-    /// arrived.
+    /// Bodies of a replica that are looked at one by one, at most. If more wait for it, none is said to have arrived.
     const MAX_PENDING: u64 = 1_024;
 
-    fn forget(&mut self, replica: ReplicaId) -> Option<Vouched> {
-        let vouched = self.vouched.remove(&replica)?;
-        if let Some(all) = self.by_relay.get_mut(&vouched.via) {
-            all.remove(&replica);
-            if all.is_empty() {
-                self.by_relay.remove(&vouched.via);
+    fn forget(&mut self, replica: ReplicaId) {
+        for relay in self.vouched.remove(&replica).unwrap_or_default().by {
+            if let Some(all) = self.by_relay.get_mut(&relay) {
+                all.remove(&replica);
+                if all.is_empty() {
+                    self.by_relay.remove(&relay);
+                }
             }
         }
-        Some(vouched)
     }
 
     fn is_via(&self, replica: ReplicaId, relay: ReplicaId) -> bool {
-        self.vouched.get(&replica).is_some_and(|vouched| vouched.via == relay)
+        self.vouched.get(&replica).is_some_and(|vouched| vouched.by.contains(&relay))
     }
 
     fn add_news(&mut self, replica: ReplicaId, news: News) {
@@ -132,15 +134,15 @@ impl Below {
 impl<P: Clone> Origin<P> {
     /// A replica that this relay has asked about may be served below it.
     pub(crate) fn admit_below(&mut self, relay: ReplicaId, replica: ReplicaId) {
-        if relay == replica || self.below.is_via(replica, relay) {
+        if relay == replica {
             return;
         }
-        // What the former relay has reported was true then.
-        let mut known = self.below.forget(replica).and_then(|vouched| vouched.known);
-        if let Some(known) = &mut known {
-            known.connected = false;
+        let vouched = self.below.vouched.entry(replica).or_default();
+        vouched.by.insert(relay);
+        if self.upstream.is_some() {
+            // A relay must not repeat it: the replica may have joined again since.
+            vouched.known = None;
         }
-        self.below.vouched.insert(replica, Vouched { via: relay, known });
         self.below.by_relay.entry(relay).or_default().insert(replica);
     }
 
@@ -151,9 +153,10 @@ impl<P: Clone> Origin<P> {
 
     /// The connection to a relay has ended: nothing is known of the replicas below it from now on.
     pub(super) fn lose_below(&mut self, relay: ReplicaId) {
-        for replica in self.below.by_relay.get(&relay).cloned().unwrap_or_default() {
-            let vouched = self.below.vouched.get_mut(&replica);
-            if let Some(known) = vouched.and_then(|vouched| vouched.known.as_mut()) {
+        for replica in self.below.by_relay.remove(&relay).unwrap_or_default() {
+            let Some(vouched) = self.below.vouched.get_mut(&replica) else { continue };
+            vouched.by.remove(&relay);
+            if let Some(known) = vouched.known.as_mut().filter(|known| known.via == relay) {
                 known.connected = false;
                 self.note_news(replica, News::Progress);
             }
@@ -196,6 +199,10 @@ impl<P: Clone> Origin<P> {
             let serving = if is_below { one.relay } else { relay };
             let Some(vouched) = self.below.vouched.get_mut(&replica) else { continue };
             let before = vouched.known.as_ref();
+            // It has lost a replica that is connected to another relay by now.
+            if !one.connected && before.is_some_and(|known| known.connected && known.via != relay) {
+                continue;
+            }
             let reported = before.and_then(|before| before.report);
             let report = one.report.map(|(age, mut report)| {
                 // In a re-sync it does not know; but no state goes back behind an earlier one.
@@ -208,6 +215,7 @@ impl<P: Clone> Origin<P> {
                 _ => now.local,
             };
             vouched.known = Some(Known {
+                via: relay,
                 relay: serving,
                 connected: one.connected,
                 committed: one.committed,
@@ -247,9 +255,10 @@ impl<P: Clone> Origin<P> {
     fn report_of(&self, now: LocalTime, own: ReplicaId, replica: ReplicaId) -> Option<BelowReport> {
         let aged =
             |(at, report): (LocalTime, Report)| -> (Duration, Report) { (now.since(at), report) };
-        if let Some(known) = self.known_below(replica) {
+        let is_here = self.peers.get(&replica).is_some_and(|peer| peer.link.is_some());
+        if !is_here && let Some(vouched) = self.below.vouched.get(&replica) {
             let Known { relay, connected, committed, delivered, waiting, report, .. } =
-                known.clone();
+                vouched.known.clone()?;
             let report = report.map(aged);
             return Some(BelowReport {
                 replica,

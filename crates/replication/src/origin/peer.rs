@@ -232,6 +232,7 @@ pub(crate) struct Peer {
 impl Peer {
     /// The bodies of all objects wait.
     pub(crate) fn queue_all(&mut self, objects: &Order) {
+        self.absent = Waiting::default();
         if self.only.is_all() {
             self.waiting.fill(objects);
         } else {
@@ -241,6 +242,8 @@ impl Peer {
 
     /// The body of an object waits, if the replica subscribes to it. Returns whether it was waiting before.
     pub(crate) fn queue(&mut self, path: &Path, position: QueuePosition) -> bool {
+        // Whether it is here is found when its turn comes.
+        self.absent.remove(position);
         self.only.has(path) && !self.waiting.insert(position)
     }
 

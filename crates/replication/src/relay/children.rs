@@ -73,6 +73,11 @@ impl Children {
         true
     }
 
+    /// Whether a child waits to be admitted.
+    pub(super) fn waits(&self, child: ReplicaId) -> bool {
+        self.greetings.contains_key(&child)
+    }
+
     /// Whether a child waits on this connection.
     pub(super) fn is_greeting(&self, child: ReplicaId, session: Session) -> bool {
         self.greetings.get(&child).is_some_and(|greeting| greeting.number() == number(session))

@@ -240,7 +240,9 @@ impl<P: Clone> Relay<P> {
     /// Reports on the replicas below with each ping, so that there are not more reports than pings.
     fn report_below(&mut self, now: Reading, replica: &mut Replica<P>) {
         if replica.take_pinged() && self.serves {
-            let news = self.origin.take_news(now, replica.id());
+            let mut news = self.origin.take_news(now, replica.id());
+            // What is known of one that waits is of an earlier connection.
+            news.retain(|one| !self.children.waits(one.replica));
             if !news.is_empty() {
                 replica.say(ToOrigin::Below(news));
             }

@@ -197,6 +197,12 @@ impl Tree {
         });
         let changes = changes.collect();
         self.origin.handle_transaction(now, TransactionId(number), Transaction { changes });
+        self.run_origin_disk(now);
+        self.acknowledged.push(self.ms);
+        self.origin.last().sequence
+    }
+
+    fn run_origin_disk(&mut self, now: Reading) {
         while let Some(effect) = self.origin.poll_effect() {
             match effect {
                 origin::Effect::Body(BodyEffect::Store(body)) => {
@@ -208,8 +214,6 @@ impl Tree {
                 origin::Effect::Append(_) => self.origin.handle_appended(now, Ok(())),
             }
         }
-        self.acknowledged.push(self.ms);
-        self.origin.last().sequence
     }
 
     /// Moves messages of one node; returns whether there were any.

@@ -1,15 +1,11 @@
 //! The messages of the control channel.
 
-use core::time::Duration;
-
-use lull_cc::Bytes;
-
 use super::cursor::{Reader, Writer};
 use super::sealed::Coded;
-use super::{WireError, below};
+use super::{WireError, reports};
 use crate::message::{
-    Ask, MAX_BELOW, MAX_CHANGES, MAX_ENTRIES, MAX_PATHS, MAX_RELAYS, Refusal, Report, Start, Stock,
-    ToOrigin, ToReplica, Tree, Vouch,
+    Ask, MAX_BELOW, MAX_CHANGES, MAX_ENTRIES, MAX_PATHS, MAX_RELAYS, Refusal, Start, ToOrigin,
+    ToReplica, Tree, Vouch,
 };
 use crate::path::Path;
 use crate::subscription::{MAX_PATTERN_BYTES, MAX_PATTERNS, Pattern, Subscription};
@@ -146,8 +142,8 @@ impl Coded for ToOrigin {
                 to.sequence(*of);
                 return write_ask(to, part);
             }
-            ToOrigin::Report(report) => return write_report(to, report),
-            ToOrigin::Below(all) => return to.list(BELOW, all, below::write),
+            ToOrigin::Report(report) => return reports::write(to, report),
+            ToOrigin::Below(all) => return to.list(BELOW, all, reports::write_below),
             ToOrigin::Relays(relays) => {
                 return to.list(RELAYS, relays, |to, relay| {
                     to.replica(*relay);
@@ -190,11 +186,13 @@ impl Coded for ToOrigin {
                 ToOrigin::Ask { of, part: read_ask(kind, from)? }
             }
             kind::RESYNCED => ToOrigin::Resynced(from.sequence("sequence")?),
-            kind::REPORT => ToOrigin::Report(read_report(from)?),
+            kind::REPORT => ToOrigin::Report(reports::read(from)?),
             kind::FETCHED => ToOrigin::Fetched(from.u64("count")?),
             kind::WITHDRAW => ToOrigin::Withdraw(from.path()?),
             kind::RELAYS => ToOrigin::Relays(from.list(RELAYS, 4, |from| from.replica("relay"))?),
-            kind::BELOW => ToOrigin::Below(from.list(BELOW, below::SHORTEST, below::read)?),
+            kind::BELOW => {
+                ToOrigin::Below(from.list(BELOW, reports::SHORTEST_BELOW, reports::read_below)?)
+            }
             kind::VOUCH => ToOrigin::Vouch(Vouch {
                 question: from.u64("question")?,
                 replica: from.replica("replica")?,
@@ -235,61 +233,6 @@ fn read_ask(kind: u8, from: &mut Reader<'_>) -> Result<Ask, WireError> {
         kind::ASK_LEAVES => Ask::Leaves(from.list(BRANCHES, 1, |from| from.u8("branch"))?),
         _ => Ask::Entries(from.list(LEAVES, 2, |from| from.u16("leaf"))?),
     })
-}
-
-pub(super) fn write_report(to: &mut Writer<'_>, report: &Report) -> Result<(), WireError> {
-    let Report { reflects, lasts, skew, stock } = report;
-    to.option(reflects.as_ref(), |to, stamp| {
-        to.wall(*stamp);
-        Ok(())
-    })?;
-    to.option(lasts.as_ref(), |to, time| {
-        to.u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        Ok(())
-    })?;
-    to.option(skew.as_ref(), |to, (least, most)| {
-        to.i64(*least);
-        to.i64(*most);
-        Ok(())
-    })?;
-    let Stock {
-        objects,
-        valid_objects,
-        bytes,
-        valid_bytes,
-        unsubscribed_objects,
-        unsubscribed_bytes,
-    } = stock;
-    for count in [
-        *objects,
-        *valid_objects,
-        bytes.0,
-        valid_bytes.0,
-        *unsubscribed_objects,
-        unsubscribed_bytes.0,
-    ] {
-        to.u64(count);
-    }
-    Ok(())
-}
-
-pub(super) fn read_report(from: &mut Reader<'_>) -> Result<Report, WireError> {
-    let reflects = from.option("reflects", |from| from.wall("reflects"))?;
-    let lasts = from.option("lasts", |from| from.u64("lasts").map(Duration::from_nanos))?;
-    let skew = from.option("skew", |from| Ok((from.i64("least")?, from.i64("most")?)))?;
-    let mut count = || from.u64("count");
-    let (objects, valid_objects) = (count()?, count()?);
-    let (bytes, valid_bytes) = (Bytes(count()?), Bytes(count()?));
-    let (unsubscribed_objects, unsubscribed_bytes) = (count()?, Bytes(count()?));
-    let stock = Stock {
-        objects,
-        valid_objects,
-        bytes,
-        valid_bytes,
-        unsubscribed_objects,
-        unsubscribed_bytes,
-    };
-    Ok(Report { reflects, lasts, skew, stock })
 }
 
 impl Coded for ToReplica {

@@ -13,12 +13,12 @@
 //! or an error. It holds at most the longest frame of its connection. The decoded value takes at most
 //! [`EXPANSION`] times the frame's bytes.
 
-mod below;
 mod body;
 mod control;
 pub mod cursor;
 mod enrolment;
 mod pieces;
+mod reports;
 #[cfg(test)]
 mod tests;
 

@@ -123,17 +123,27 @@ impl Clients {
     /// Waits that have not ended, in words.
     pub(in super::super) fn unarrived(
         &self,
+        origin: &Origin<Body>,
         replicas: &[ReplicaHost],
     ) -> impl Iterator<Item = String> {
-        // A relay that lacks a body waits for it until a read asks.
+        // A relay that has lost a body, or never got it, waits until a read asks for it.
         let is_excused = |wait: &&Wait| {
-            let contents = wait.changes.iter().filter_map(|change| change.content);
+            let current = |change: &&Change| {
+                let version = origin.image().objects.get(&change.path);
+                version.is_some_and(|version| version.sequence == wait.at)
+            };
+            let contents = wait.changes.iter().filter(current).filter_map(|change| change.content);
             let mut digests = contents.map(|content| content.digest);
-            !replicas[wait.replica].parents.is_empty()
-                && digests.any(|digest| wait.is_excused(replicas, &digest))
+            let lacks =
+                |digest: Digest| relays(replicas).any(|relay| relay.disk.body(&digest).is_none());
+            !replicas[wait.replica].parents.is_empty() && digests.any(lacks)
         };
         let waits = self.waits.0.iter().filter(move |wait| !is_excused(wait));
-        waits.map(|wait| format!("{} never came to replica {}", wait.at, wait.replica))
+        waits.map(|wait| {
+            let id = ReplicaId(wait.replica as u32);
+            let (known, above) = (origin.progress(id), origin.relay_above(id));
+            format!("{} never came to replica {id:?}: {known:?} below {above:?}", wait.at)
+        })
     }
 
     /// Drops all waits.

@@ -88,6 +88,28 @@ fn missing_body_below_delays_no_other_commit() {
     assert!(!delivered.has(Sequence(50)) && !delivered.has(Sequence(95)));
 }
 
+/// The body of the next version is at the relay before its commit is.
+#[test]
+fn overwritten_missing_body_is_not_waited_for() {
+    let mut tree = Tree::new(&[ORIGIN, 1]);
+    tree.write(&["a", "b"]);
+    tree.pass(1_000);
+    let same = tree.origin.image().objects[&path("b")].content;
+    // Lost before the relay has it.
+    tree.write(&["a"]);
+    let now = tree.now(ORIGIN);
+    tree.origin.handle_missing(now, &payload(200).digest);
+    tree.pass(70_000);
+    let changes = [(path("a"), Put::Stored(same))].into();
+    let now = tree.now(ORIGIN);
+    tree.origin.handle_transaction(now, TransactionId(99), Transaction { changes });
+    tree.run_origin_disk(now);
+    tree.pass(5_000);
+    let at = tree.origin.last().sequence;
+    assert_eq!(at, Sequence(3));
+    assert!(tree.has_arrived(2, "a", at));
+}
+
 #[test]
 fn replicas_below_a_lost_relay_are_away() {
     let mut tree = Tree::new(&[ORIGIN, 1, 2]);
@@ -143,8 +165,9 @@ fn replica_that_moves_is_reported_by_its_new_parent() {
         tree.pass(8_000);
         assert_eq!(tree.above(3), above, "below {parent}");
         assert_eq!(tree.origin.progress(ReplicaId(3)), Some((at, true)), "below {parent}");
-        // The former parent has not noticed that it is gone.
-        tree.claim(1, ToOrigin::Below(vec![report_on(3, 1, Sequence::ZERO)]));
+        // A relay notices that it is gone.
+        let gone = BelowReport { connected: false, ..report_on(3, 1, Sequence::ZERO) };
+        tree.claim(1, ToOrigin::Below(vec![gone]));
         let is_told = parent == 1;
         let (to, _) = tree.origin.progress(ReplicaId(3)).expect("it was reported");
         assert_eq!(to, if is_told { Sequence::ZERO } else { at }, "below {parent}");
