@@ -96,7 +96,8 @@ fn missed_deadline_ends_with_exit_code_3_and_files_still_arrive() {
     let line = late.out.lines().find(|line| line.contains("london")).expect("a line");
     assert!(line.contains("away, 3 files with 2000003 bytes are missing"), "{line}");
     assert!(late.out.contains("paris") && late.out.contains(", done 2"), "{late:?}");
-    // By then it is late, so its files leave the background.
+    // It is late, so its files leave the background.
+    eventually("urgency", || replica(&site, "london")["urgent"] == true);
     site.start_replica("london", &[]);
     // No read fetches them.
     eventually("all files", || replica(&site, "london")["valid_bytes"] == 2_000_003);

@@ -236,8 +236,7 @@ impl ReplicaHost {
             slice: 1 + (options.seed % 4) as usize,
             step_slice: options.step_slice,
             quota: usual.quota,
-            // A price for some: of bodies that are read more often than written, larger ones are worth it.
-            bytes_per_read: ((options.seed + at as u64) % 6 == 5).then_some(Bytes(1_000)),
+            bytes_per_read: usual.bytes_per_read,
         }
     }
 }

@@ -205,10 +205,10 @@ fn small_files_overtake_a_large_one_cancelled_with_its_reader() {
         assert_eq!(read(&replica, "tiny").await, 10);
         let given_up = origin.status().replicas[0].demand_bytes;
         assert!(given_up < sent + 1_000_000, "{} were sent for nobody", given_up - sent);
-        // A returning reader gets it, and the transfer starts over.
+        // A returning reader gets it, and the transfer continues behind the pieces on the disk.
         assert_eq!(read(&replica, "large").await, LARGE);
         let sent = origin.status().replicas[0].demand_bytes - given_up;
-        assert!(sent > LARGE as u64 && sent < LARGE as u64 + 1_000_000, "{sent} were sent");
+        assert!(sent < LARGE as u64, "{sent} were sent");
         assert_eq!(replica.status().demands, 5);
         pair.stop().await;
     });

@@ -65,9 +65,10 @@ impl Wait {
     ) -> Vec<(&Change, Version)> {
         let host = &replicas[self.replica];
         let Some(machine) = &origin.machine else { return Vec::new() };
-        // The pushes of other strategies depend on when they are asked.
+        // The pushes of other strategies, and over links with a price, depend on when they are asked.
         let pushes_all = matches!(origin.config.strategy, Strategy::Trip | Strategy::PushAll);
-        if !pushes_all || host.config.quota.is_some() {
+        let has_price = host.config.bytes_per_read.is_some();
+        if !pushes_all || has_price || host.config.quota.is_some() {
             return Vec::new();
         }
         // A relay passes on what it gets, and keeps.
