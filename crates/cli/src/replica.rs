@@ -57,6 +57,8 @@ Examples:
       redirect it to another replica
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --metrics 127.0.0.1:9090
       serve status and metrics on this address only, not to all readers
+  lull replica run /var/lib/lull/replica --s3 127.0.0.1:9000
+      serve the files as the bucket lull to programs that read from S3
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --origin new.example:7070
       use the new address of the origin; it is remembered
   sudo lull replica run /var/lib/lull/replica --mount /srv/files
@@ -107,6 +109,9 @@ pub(crate) struct RunArgs {
     /// Address that answers GET and HEAD
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
+    /// Address that serves the files as an S3 bucket named lull, read-only and without signatures
+    #[arg(long, value_name = "HOST:PORT")]
+    s3: Option<String>,
     /// Address that serves /.lull/status and /.lull/metrics [default: that of the files, for all readers]
     #[arg(long, value_name = "HOST:PORT")]
     metrics: Option<String>,
@@ -228,8 +233,9 @@ impl RunArgs {
         let (folder, via) = (self.folder, self.via);
         let daemon = ReplicaOptions { folder, config, origin, only, via, relay };
         let clock = clock(self.lab_clock.as_deref())?;
-        let (http, metrics, mount) = (self.http, self.metrics, self.mount);
-        Ok(ReplicaService { daemon, clock, http, metrics, mount, blocked })
+        let (http, s3) = (self.http, self.s3);
+        let (metrics, mount) = (self.metrics, self.mount);
+        Ok(ReplicaService { daemon, clock, http, s3, metrics, mount, blocked })
     }
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | replica | `GET`, `HEAD /PATH` | an object, with `ETag`, `Age`, conditions, ranges and the session's token |
 //! | origin | `PUT`, `DELETE /PATH` | a write of one object, with a token of the operator's, and conditions |
+//! | replica | `GET`, `HEAD /lull/KEY` | the same for clients of S3, on a port of its own, see [`ReplicaS3`] |
 //! | both | `GET /.lull/status`, `/.lull/metrics` | JSON, for Prometheus |
 //! | origin | `GET /.lull/` | the same for people |
 //! | origin | `/.lull/tree`, `/.lull/transactions` and others | what [`client`] speaks, see there: all but the tree by a socket in the origin's folder only |
@@ -17,6 +18,7 @@ mod figures;
 mod origin;
 mod page;
 mod replica;
+mod s3;
 mod transaction;
 mod watched;
 
@@ -43,6 +45,7 @@ use tokio::time::timeout;
 use content::Content;
 pub use origin::OriginHttp;
 pub use replica::{Blocked, ReplicaHttp};
+pub use s3::{BUCKET, ReplicaS3};
 use watched::watched;
 
 /// The header with a session token, in both directions.
@@ -226,6 +229,11 @@ fn name_of(request: &Request<impl Sized>) -> Vec<u8> {
 fn own_of(name: &[u8]) -> Option<&str> {
     let own = name.strip_prefix(OWN.as_bytes())?.strip_prefix(b"/")?;
     Some(str::from_utf8(own).unwrap_or("?"))
+}
+
+/// Rounded up, because the value is a bound.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
 /// The socket for orders to an origin, for users with access to its folder.

@@ -13,6 +13,8 @@ mod mounts;
 mod opened;
 mod publish;
 mod remembered;
+mod s3_client;
+mod s3_endpoint;
 mod s3_server;
 mod sessions;
 mod site;
