@@ -59,6 +59,8 @@ Examples:
       serve status and metrics on this address only, not to all readers
   lull replica run /var/lib/lull/replica --s3 127.0.0.1:9000
       serve the files as the bucket lull to programs that read from S3
+  lull replica run /var/lib/lull/replica --nfs 127.0.0.1:2049
+      export the files by NFS
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --origin new.example:7070
       use the new address of the origin; it is remembered
   sudo lull replica run /var/lib/lull/replica --mount /srv/files
@@ -112,6 +114,9 @@ pub(crate) struct RunArgs {
     /// Address that serves the files as an S3 bucket named lull, read-only and without signatures
     #[arg(long, value_name = "HOST:PORT")]
     s3: Option<String>,
+    /// Address that exports the files by NFS, version 3, read-only
+    #[arg(long, value_name = "HOST:PORT")]
+    nfs: Option<String>,
     /// Address that serves /.lull/status and /.lull/metrics [default: that of the files, for all readers]
     #[arg(long, value_name = "HOST:PORT")]
     metrics: Option<String>,
@@ -233,9 +238,9 @@ impl RunArgs {
         let (folder, via) = (self.folder, self.via);
         let daemon = ReplicaOptions { folder, config, origin, only, via, relay };
         let clock = clock(self.lab_clock.as_deref())?;
-        let (http, s3) = (self.http, self.s3);
+        let (http, s3, nfs) = (self.http, self.s3, self.nfs);
         let (metrics, mount) = (self.metrics, self.mount);
-        Ok(ReplicaService { daemon, clock, http, s3, metrics, mount, blocked })
+        Ok(ReplicaService { daemon, clock, http, s3, nfs, metrics, mount, blocked })
     }
 }
 

@@ -21,6 +21,7 @@ use crate::daemon::{
 };
 use crate::fuse::{Ended, MountError, Mounted};
 use crate::http::{BUCKET, Blocked, OriginHttp, ReplicaHttp, ReplicaS3, Serving};
+use crate::nfs::ReplicaNfs;
 use crate::remedies;
 use crate::shared_log::LogEvent;
 use crate::watch::{WatchError, WatchEvent, WatchOptions, Watched};
@@ -34,6 +35,8 @@ pub enum ServiceEvent {
     Http(SocketAddr),
     /// A replica serves clients of S3 at this address.
     S3(SocketAddr),
+    /// A replica exports its files by NFS at this address.
+    Nfs(SocketAddr),
     /// A replica shows its status at this address.
     Metrics(SocketAddr),
     /// Its files are in this folder.
@@ -59,6 +62,7 @@ impl ServiceEvent {
             ServiceEvent::Listening(_) => "listening",
             ServiceEvent::Http(_) => "http",
             ServiceEvent::S3(_) => "s3",
+            ServiceEvent::Nfs(_) => "nfs",
             ServiceEvent::Metrics(_) => "metrics",
             ServiceEvent::Mounted(_) => "mounted",
             ServiceEvent::Unmounted(_) => "unmounted",
@@ -116,6 +120,7 @@ impl ServiceEvent {
             ServiceEvent::Listening(address)
             | ServiceEvent::Http(address)
             | ServiceEvent::S3(address)
+            | ServiceEvent::Nfs(address)
             | ServiceEvent::Metrics(address)
             | ServiceEvent::Replica(ReplicaEvent::Relaying(address)) => Some(*address),
             _ => None,
@@ -131,6 +136,7 @@ impl fmt::Display for ServiceEvent {
             ServiceEvent::S3(address) => {
                 write!(f, "the S3 endpoint is http://{address}, with the bucket {BUCKET}")
             }
+            ServiceEvent::Nfs(address) => write!(f, "the NFS export is at {address}"),
             ServiceEvent::Metrics(address) => {
                 write!(f, "metrics are at http://{address}/.lull/metrics")
             }
@@ -209,6 +215,8 @@ pub struct ReplicaService {
     pub http: Option<String>,
     /// The address for clients of S3.
     pub s3: Option<String>,
+    /// The address of the NFS export.
+    pub nfs: Option<String>,
     /// The address for its status; none: the same as for reads.
     pub metrics: Option<String>,
     /// The folder in which its files are shown.
@@ -406,8 +414,8 @@ pub fn run_replica(
             // Before anything starts that would produce output.
             Mounted::check(folder)?;
         }
-        let ReplicaService { daemon, clock, http, s3, metrics, blocked, .. } = service;
-        let ports = Ports { http, s3, metrics };
+        let ReplicaService { daemon, clock, http, s3, nfs, metrics, blocked, .. } = service;
+        let ports = Ports { http, s3, nfs, metrics };
         let folder = daemon.folder.clone();
         let forward_event = Arc::clone(&on_event);
         let daemon = ReplicaDaemon::start(daemon, clock, move |event| {
@@ -445,6 +453,7 @@ pub fn run_replica(
 struct Ports {
     http: Option<String>,
     s3: Option<String>,
+    nfs: Option<String>,
     metrics: Option<String>,
 }
 
@@ -455,7 +464,7 @@ async fn open_ports(
     blocked: &Blocked,
     on_event: &impl Fn(ServiceEvent),
 ) -> Result<Vec<Interface>, ServiceError> {
-    let Ports { http, s3, metrics } = ports;
+    let Ports { http, s3, nfs, metrics } = ports;
     let mut interfaces = Vec::new();
     if let Some(http) = http {
         let (listener, address) = listen(&http).await?;
@@ -470,6 +479,11 @@ async fn open_ports(
         let (listener, address) = listen(&s3).await?;
         interfaces.push(ReplicaS3::open(listener, replica.clone(), blocked.clone()));
         on_event(ServiceEvent::S3(address));
+    }
+    if let Some(nfs) = nfs {
+        let (listener, address) = listen(&nfs).await?;
+        interfaces.push(ReplicaNfs::open(listener, replica.clone(), blocked.patience()));
+        on_event(ServiceEvent::Nfs(address));
     }
     if let Some(metrics) = metrics {
         let (listener, address) = listen(&metrics).await?;

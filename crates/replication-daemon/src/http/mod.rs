@@ -70,8 +70,24 @@ pub(crate) trait HttpService: Send + Sync + 'static {
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Content>> + Send;
 }
 
+/// Serves the connections of a listener.
+pub(crate) trait ConnectionService: Send + Sync + 'static {
+    /// Serves a connection until it ends, or until `stop` becomes true.
+    fn serve(
+        &self,
+        stream: Box<dyn Stream>,
+        stop: watch::Receiver<bool>,
+    ) -> impl Future<Output = ()> + Send;
+}
+
+impl<S: HttpService> ConnectionService for S {
+    async fn serve(&self, stream: Box<dyn Stream>, stop: watch::Receiver<bool>) {
+        serve(stream, self, stop).await;
+    }
+}
+
 /// The source of requests.
-enum Listener {
+pub(crate) enum Listener {
     Tcp {
         listener: TcpListener,
         /// A client that takes nothing for this long is disconnected.
@@ -81,12 +97,12 @@ enum Listener {
 }
 
 /// A connection of either kind.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 impl Listener {
-    fn tcp(listener: TcpListener) -> Self {
+    pub(crate) fn tcp(listener: TcpListener) -> Self {
         Listener::Tcp { listener, untaken: UNTAKEN }
     }
 
@@ -126,7 +142,7 @@ impl fmt::Debug for Serving {
 }
 
 impl Serving {
-    fn open(listener: Listener, service: Arc<impl HttpService>) -> Self {
+    pub(crate) fn open(listener: Listener, service: Arc<impl ConnectionService>) -> Self {
         let stop = watch::Sender::new(false);
         let accepting = tokio::spawn(accept(listener, service, stop.subscribe()));
         Serving { stop, accepting }
@@ -145,7 +161,11 @@ impl Drop for Serving {
     }
 }
 
-async fn accept(listener: Listener, service: Arc<impl HttpService>, stop: watch::Receiver<bool>) {
+async fn accept(
+    listener: Listener,
+    service: Arc<impl ConnectionService>,
+    stop: watch::Receiver<bool>,
+) {
     let mut tasks = JoinSet::new();
     let places = Arc::new(Semaphore::new(listener.places(descriptors())));
     let mut ending = stop.clone();
@@ -164,7 +184,7 @@ async fn accept(listener: Listener, service: Arc<impl HttpService>, stop: watch:
             Ok(stream) => {
                 let (service, stop) = (Arc::clone(&service), stop.clone());
                 tasks.spawn(async move {
-                    serve(stream, &*service, stop).await;
+                    service.serve(stream, stop).await;
                     drop(place);
                 });
             }
@@ -176,7 +196,7 @@ async fn accept(listener: Listener, service: Arc<impl HttpService>, stop: watch:
     while tasks.join_next().await.is_some() {}
 }
 
-async fn stopped(stop: &mut watch::Receiver<bool>) {
+pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     // An error means that no caller is left.
     let _ = stop.wait_for(|stop| *stop).await;
 }

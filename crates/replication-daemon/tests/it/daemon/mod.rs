@@ -10,6 +10,7 @@ mod faces;
 mod failovers;
 mod logs;
 mod mounts;
+mod nfs_export;
 mod opened;
 mod publish;
 mod remembered;
