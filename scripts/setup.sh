@@ -167,6 +167,7 @@ if [ "${1:-}" = test ]; then
     wish golang-go go
     wish haproxy haproxy
     wish iperf3 iperf3
+    wish libnfs-utils nfs-ls nfs-cat nfs-cp
     wish nftables nft
     wish nginx-light nginx
     wish nodejs node

@@ -63,6 +63,10 @@ Examples:
       serve status and metrics on this address only, not to all readers
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --via one.example:7071 --via two.example:7071 --or-origin
       get the files from a relay, from another one if that is lost, or from the origin
+  lull replica run /var/lib/lull/replica --s3 127.0.0.1:9000
+      serve the files as the bucket lull to programs that read from S3
+  lull replica run /var/lib/lull/replica --nfs 127.0.0.1:2049
+      export the files by NFS
   lull replica run /var/lib/lull/replica --http 0.0.0.0:80 --origin new.example:7070
       use the new address of the origin; it is remembered
   sudo lull replica run /var/lib/lull/replica --mount /srv/files
@@ -115,6 +119,12 @@ pub(crate) struct RunArgs {
     /// Address that answers GET and HEAD
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
+    /// Address that serves the files as an S3 bucket named lull, read-only and without signatures
+    #[arg(long, value_name = "HOST:PORT")]
+    s3: Option<String>,
+    /// Address that exports the files by NFS, version 3, read-only
+    #[arg(long, value_name = "HOST:PORT")]
+    nfs: Option<String>,
     /// Address that serves /.lull/status and /.lull/metrics [default: that of the files, for all readers]
     #[arg(long, value_name = "HOST:PORT")]
     metrics: Option<String>,
@@ -249,8 +259,9 @@ impl RunArgs {
         let (folder, via, or_origin) = (self.folder, self.via, self.or_origin);
         let daemon = ReplicaOptions { folder, config, origin, only, via, or_origin, relay };
         let clock = clock(self.lab_clock.as_deref())?;
-        let (http, metrics, mount) = (self.http, self.metrics, self.mount);
-        Ok(ReplicaService { daemon, clock, http, metrics, mount, blocked })
+        let (http, s3, nfs) = (self.http, self.s3, self.nfs);
+        let (metrics, mount) = (self.metrics, self.mount);
+        Ok(ReplicaService { daemon, clock, http, s3, nfs, metrics, mount, blocked })
     }
 }
 

@@ -9,6 +9,7 @@
 //! | [`daemon`] | origin and replica over TCP and TLS, with their stores and clocks | §6.2 |
 //! | [`fuse`] | a replica's files as a file system | §6.2.2 |
 //! | [`mod@http`] | the HTTP servers of origin and replica, and a client | §6.2.2 |
+//! | [`nfs`] | a replica's files as an NFS export | §6.2.2 |
 //! | [`watch`] | a folder whose files are committed as they are written | |
 //! | [`service`] | origin and replica as processes | |
 //! | [`speed`] | how fast both are on this machine | |
@@ -50,6 +51,7 @@ mod folder;
 pub mod fuse;
 pub mod http;
 pub mod identity;
+pub mod nfs;
 mod remedies;
 pub mod service;
 pub mod shared_log;

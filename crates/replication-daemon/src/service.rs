@@ -17,10 +17,11 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use crate::daemon::{
     Clock, DaemonError, OriginDaemon, OriginEvent, OriginOptions, ReplicaDaemon, ReplicaEvent,
-    ReplicaOptions,
+    ReplicaHandle, ReplicaOptions,
 };
 use crate::fuse::{Ended, MountError, Mounted};
-use crate::http::{Blocked, OriginHttp, ReplicaHttp, Serving};
+use crate::http::{BUCKET, Blocked, OriginHttp, ReplicaHttp, ReplicaS3, Serving};
+use crate::nfs::ReplicaNfs;
 use crate::remedies;
 use crate::shared_log::LogEvent;
 use crate::watch::{WatchError, WatchEvent, WatchOptions, Watched};
@@ -32,6 +33,10 @@ pub enum ServiceEvent {
     Listening(SocketAddr),
     /// It serves HTTP at this address.
     Http(SocketAddr),
+    /// A replica serves clients of S3 at this address.
+    S3(SocketAddr),
+    /// A replica exports its files by NFS at this address.
+    Nfs(SocketAddr),
     /// A replica shows its status at this address.
     Metrics(SocketAddr),
     /// Its files are in this folder.
@@ -56,6 +61,8 @@ impl ServiceEvent {
         match self {
             ServiceEvent::Listening(_) => "listening",
             ServiceEvent::Http(_) => "http",
+            ServiceEvent::S3(_) => "s3",
+            ServiceEvent::Nfs(_) => "nfs",
             ServiceEvent::Metrics(_) => "metrics",
             ServiceEvent::Mounted(_) => "mounted",
             ServiceEvent::Unmounted(_) => "unmounted",
@@ -114,6 +121,8 @@ impl ServiceEvent {
         match self {
             ServiceEvent::Listening(address)
             | ServiceEvent::Http(address)
+            | ServiceEvent::S3(address)
+            | ServiceEvent::Nfs(address)
             | ServiceEvent::Metrics(address)
             | ServiceEvent::Replica(ReplicaEvent::Relaying(address)) => Some(*address),
             _ => None,
@@ -126,6 +135,10 @@ impl fmt::Display for ServiceEvent {
         match self {
             ServiceEvent::Listening(address) => write!(f, "replicas may connect to {address}"),
             ServiceEvent::Http(address) => write!(f, "listening on http://{address}"),
+            ServiceEvent::S3(address) => {
+                write!(f, "the S3 endpoint is http://{address}, with the bucket {BUCKET}")
+            }
+            ServiceEvent::Nfs(address) => write!(f, "the NFS export is at {address}"),
             ServiceEvent::Metrics(address) => {
                 write!(f, "metrics are at http://{address}/.lull/metrics")
             }
@@ -202,6 +215,10 @@ pub struct ReplicaService {
     pub clock: Arc<dyn Clock>,
     /// The address for reads.
     pub http: Option<String>,
+    /// The address for clients of S3.
+    pub s3: Option<String>,
+    /// The address of the NFS export.
+    pub nfs: Option<String>,
     /// The address for its status; none: the same as for reads.
     pub metrics: Option<String>,
     /// The folder in which its files are shown.
@@ -274,7 +291,7 @@ impl Daemon for ReplicaDaemon {
 
 /// An interface that is closed before the daemon ends.
 enum Interface {
-    Http(Serving),
+    Served(Serving),
     Mount(Mounted),
     Watch(Watched),
 }
@@ -282,7 +299,7 @@ enum Interface {
 impl Interface {
     async fn close(self) -> Result<(), ServiceError> {
         match self {
-            Interface::Http(serving) => serving.close().await,
+            Interface::Served(serving) => serving.close().await,
             Interface::Mount(mounted) => mounted.close().await.map_err(ServiceError::Unmount)?,
             Interface::Watch(watched) => watched.close().await,
         }
@@ -365,12 +382,12 @@ pub fn run_origin(
         // A listener on all addresses does not know its external address.
         let known = (!address.ip().is_unspecified()).then(|| address.to_string());
         let local = OriginHttp::open_local(&folder, daemon.handle(), known.clone());
-        let mut interfaces = vec![Interface::Http(local.map_err(ServiceError::Socket)?)];
+        let mut interfaces = vec![Interface::Served(local.map_err(ServiceError::Socket)?)];
         on_event(ServiceEvent::Listening(address));
         if let Some((http, token)) = http {
             let (listener, address) = listen(&http).await?;
             let interface = OriginHttp::open(listener, daemon.handle(), known, &token);
-            interfaces.push(Interface::Http(interface));
+            interfaces.push(Interface::Served(interface));
             on_event(ServiceEvent::Http(address));
         }
         if let Some(watched) = &service.watch {
@@ -399,14 +416,15 @@ pub fn run_replica(
             // Before anything starts that would produce output.
             Mounted::check(folder)?;
         }
-        let ReplicaService { daemon, clock, http, metrics, blocked, .. } = service;
+        let ReplicaService { daemon, clock, http, s3, nfs, metrics, blocked, .. } = service;
+        let ports = Ports { http, s3, nfs, metrics };
         let folder = daemon.folder.clone();
         let forward_event = Arc::clone(&on_event);
         let daemon = ReplicaDaemon::start(daemon, clock, move |event| {
             forward_event(ServiceEvent::Replica(event))
         })?;
         let local = ReplicaHttp::open_local(&folder, daemon.handle(), blocked.clone());
-        let mut interfaces = vec![Interface::Http(local.map_err(ServiceError::Socket)?)];
+        let mut interfaces = vec![Interface::Served(local.map_err(ServiceError::Socket)?)];
         let (failing, mut failures) = unbounded_channel();
         if let Some(folder) = service.mount {
             let (forward_event, place, failing) =
@@ -420,20 +438,7 @@ pub fn run_replica(
             on_event(ServiceEvent::Mounted(mounted.path()));
             interfaces.push(Interface::Mount(mounted));
         }
-        if let Some(http) = http {
-            let (listener, address) = listen(&http).await?;
-            let replica = daemon.handle();
-            interfaces.push(Interface::Http(match &metrics {
-                Some(_) => ReplicaHttp::open_objects(listener, replica, blocked),
-                None => ReplicaHttp::open(listener, replica, blocked),
-            }));
-            on_event(ServiceEvent::Http(address));
-        }
-        if let Some(metrics) = metrics {
-            let (listener, address) = listen(&metrics).await?;
-            interfaces.push(Interface::Http(ReplicaHttp::open_figures(listener, daemon.handle())));
-            on_event(ServiceEvent::Metrics(address));
-        }
+        interfaces.extend(open_ports(ports, &daemon.handle(), &blocked, &*on_event).await?);
         let failed = async move {
             // So that it stays open also without a mount.
             let _failing = failing;
@@ -444,6 +449,50 @@ pub fn run_replica(
         };
         run_until_ended(signals, daemon, interfaces, failed, &*on_event).await
     })
+}
+
+/// The addresses of a replica.
+struct Ports {
+    http: Option<String>,
+    s3: Option<String>,
+    nfs: Option<String>,
+    metrics: Option<String>,
+}
+
+/// Opens the ports of a replica.
+async fn open_ports(
+    ports: Ports,
+    replica: &ReplicaHandle,
+    blocked: &Blocked,
+    on_event: &impl Fn(ServiceEvent),
+) -> Result<Vec<Interface>, ServiceError> {
+    let Ports { http, s3, nfs, metrics } = ports;
+    let mut interfaces = Vec::new();
+    if let Some(http) = http {
+        let (listener, address) = listen(&http).await?;
+        let (replica, blocked) = (replica.clone(), blocked.clone());
+        interfaces.push(match &metrics {
+            Some(_) => ReplicaHttp::open_objects(listener, replica, blocked),
+            None => ReplicaHttp::open(listener, replica, blocked),
+        });
+        on_event(ServiceEvent::Http(address));
+    }
+    if let Some(s3) = s3 {
+        let (listener, address) = listen(&s3).await?;
+        interfaces.push(ReplicaS3::open(listener, replica.clone(), blocked.clone()));
+        on_event(ServiceEvent::S3(address));
+    }
+    if let Some(nfs) = nfs {
+        let (listener, address) = listen(&nfs).await?;
+        interfaces.push(ReplicaNfs::open(listener, replica.clone(), blocked.patience()));
+        on_event(ServiceEvent::Nfs(address));
+    }
+    if let Some(metrics) = metrics {
+        let (listener, address) = listen(&metrics).await?;
+        interfaces.push(ReplicaHttp::open_figures(listener, replica.clone()));
+        on_event(ServiceEvent::Metrics(address));
+    }
+    Ok(interfaces.into_iter().map(Interface::Served).collect())
 }
 
 /// Runs to the end, without waiting for threads that read from a slow disk.

@@ -35,6 +35,7 @@ mod replicate;
 mod replicate_blocked;
 mod replicate_deadlines;
 mod replicate_disk;
+mod replicate_faces;
 mod replicate_failover;
 mod replicate_link;
 mod replicate_relays;

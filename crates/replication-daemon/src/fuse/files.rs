@@ -9,7 +9,6 @@ use std::time::Duration;
 use lull_replication::path::PathError;
 use lull_replication::replica::{Answer as Answered, Entry, Holding, Outcome, Request, What};
 use lull_replication::types::{self, Metadata, Mode, Sequence};
-use lull_replication::wire::PIECE;
 use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid};
 use tokio::runtime::Handle as Runtime;
@@ -488,7 +487,7 @@ impl Files {
             let read = {
                 // Never closed.
                 let _one = self.pages.acquire().await;
-                part(&found, begin, end).await?
+                found.bytes(begin, end).await.map_err(errno_of)?
             };
             if let Some(bytes) = read {
                 return Ok(bytes);
@@ -525,21 +524,6 @@ impl Files {
         *lock(body) = Some(Arc::clone(&found));
         Ok(found)
     }
-}
-
-/// The bytes from `begin` to before `end`; none if they are no longer stored.
-async fn part(found: &Found, begin: u64, end: u64) -> Result<Option<Vec<u8>>, Errno> {
-    let piece = PIECE as u64;
-    let mut bytes = Vec::new();
-    for number in begin / piece..end.div_ceil(piece) {
-        let read = found.piece(u32::try_from(number).unwrap_or(u32::MAX)).await;
-        let Some(all) = read.map_err(errno_of)? else { return Ok(None) };
-        let first = number * piece;
-        let from = begin.saturating_sub(first) as usize;
-        let to = (end - first).min(all.len() as u64) as usize;
-        bytes.extend_from_slice(all.get(from..to).ok_or(Errno::EIO)?);
-    }
-    Ok(Some(bytes))
 }
 
 #[cfg(test)]

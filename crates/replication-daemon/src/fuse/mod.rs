@@ -47,6 +47,7 @@ use abi::{Answer, Operation};
 use files::Files;
 use point::Point;
 
+pub(crate) use nodes::number_of;
 pub use point::MountError;
 pub(crate) use point::mounted_at;
 

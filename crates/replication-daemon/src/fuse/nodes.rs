@@ -119,7 +119,7 @@ impl<B> Node<B> {
 
 /// `st_ino`: the same for a folder and for a version each time, also after a restart. Two may share one if 62
 /// bits of their hashes are equal, which does no harm here.
-pub(super) fn number_of(path: &[u8], version: Option<Sequence>) -> u64 {
+pub(crate) fn number_of(path: &[u8], version: Option<Sequence>) -> u64 {
     if path.is_empty() {
         return ROOT;
     }

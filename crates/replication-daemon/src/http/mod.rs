@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | replica | `GET`, `HEAD /PATH` | an object, with `ETag`, `Age`, conditions, ranges and the session's token |
 //! | origin | `PUT`, `DELETE /PATH` | a write of one object, with a token of the operator's, and conditions |
+//! | replica | `GET`, `HEAD /lull/KEY` | the same for clients of S3, on a port of its own, see [`ReplicaS3`] |
 //! | both | `GET /.lull/status`, `/.lull/metrics` | JSON, for Prometheus |
 //! | origin | `GET /.lull/` | the same for people |
 //! | origin | `/.lull/tree`, `/.lull/transactions` and others | what [`client`] speaks, see there: all but the tree by a socket in the origin's folder only |
@@ -17,6 +18,7 @@ mod figures;
 mod origin;
 mod page;
 mod replica;
+mod s3;
 mod transaction;
 mod watched;
 
@@ -43,6 +45,7 @@ use tokio::time::timeout;
 use content::Content;
 pub use origin::OriginHttp;
 pub use replica::{Blocked, ReplicaHttp};
+pub use s3::{BUCKET, ReplicaS3};
 use watched::watched;
 
 /// The header with a session token, in both directions.
@@ -67,8 +70,24 @@ pub(crate) trait HttpService: Send + Sync + 'static {
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Content>> + Send;
 }
 
+/// Serves the connections of a listener.
+pub(crate) trait ConnectionService: Send + Sync + 'static {
+    /// Serves a connection until it ends, or until `stop` becomes true.
+    fn serve(
+        &self,
+        stream: Box<dyn Stream>,
+        stop: watch::Receiver<bool>,
+    ) -> impl Future<Output = ()> + Send;
+}
+
+impl<S: HttpService> ConnectionService for S {
+    async fn serve(&self, stream: Box<dyn Stream>, stop: watch::Receiver<bool>) {
+        serve(stream, self, stop).await;
+    }
+}
+
 /// The source of requests.
-enum Listener {
+pub(crate) enum Listener {
     Tcp {
         listener: TcpListener,
         /// A client that takes nothing for this long is disconnected.
@@ -78,12 +97,12 @@ enum Listener {
 }
 
 /// A connection of either kind.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 impl Listener {
-    fn tcp(listener: TcpListener) -> Self {
+    pub(crate) fn tcp(listener: TcpListener) -> Self {
         Listener::Tcp { listener, untaken: UNTAKEN }
     }
 
@@ -123,7 +142,7 @@ impl fmt::Debug for Serving {
 }
 
 impl Serving {
-    fn open(listener: Listener, service: Arc<impl HttpService>) -> Self {
+    pub(crate) fn open(listener: Listener, service: Arc<impl ConnectionService>) -> Self {
         let stop = watch::Sender::new(false);
         let accepting = tokio::spawn(accept(listener, service, stop.subscribe()));
         Serving { stop, accepting }
@@ -142,7 +161,11 @@ impl Drop for Serving {
     }
 }
 
-async fn accept(listener: Listener, service: Arc<impl HttpService>, stop: watch::Receiver<bool>) {
+async fn accept(
+    listener: Listener,
+    service: Arc<impl ConnectionService>,
+    stop: watch::Receiver<bool>,
+) {
     let mut tasks = JoinSet::new();
     let places = Arc::new(Semaphore::new(listener.places(descriptors())));
     let mut ending = stop.clone();
@@ -161,7 +184,7 @@ async fn accept(listener: Listener, service: Arc<impl HttpService>, stop: watch:
             Ok(stream) => {
                 let (service, stop) = (Arc::clone(&service), stop.clone());
                 tasks.spawn(async move {
-                    serve(stream, &*service, stop).await;
+                    service.serve(stream, stop).await;
                     drop(place);
                 });
             }
@@ -173,7 +196,7 @@ async fn accept(listener: Listener, service: Arc<impl HttpService>, stop: watch:
     while tasks.join_next().await.is_some() {}
 }
 
-async fn stopped(stop: &mut watch::Receiver<bool>) {
+pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     // An error means that no caller is left.
     let _ = stop.wait_for(|stop| *stop).await;
 }
@@ -226,6 +249,11 @@ fn name_of(request: &Request<impl Sized>) -> Vec<u8> {
 fn own_of(name: &[u8]) -> Option<&str> {
     let own = name.strip_prefix(OWN.as_bytes())?.strip_prefix(b"/")?;
     Some(str::from_utf8(own).unwrap_or("?"))
+}
+
+/// Rounded up, because the value is a bound.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
 /// The socket for orders to an origin, for users with access to its folder.

@@ -28,7 +28,10 @@ use tokio::time::timeout;
 use super::conditions::{self, Judged};
 use super::content::Content;
 use super::origin::local;
-use super::{HttpService, Listener, SESSION, Serving, document, figures, line, name_of, own_of};
+use super::{
+    HttpService, Listener, SESSION, Serving, document, figures, line, name_of, own_of,
+    whole_seconds,
+};
 use crate::daemon::{Found, ReadError, ReplicaHandle};
 use links::{Resolved, resolve};
 
@@ -74,8 +77,8 @@ enum Shows {
 /// The HTTP service of a replica.
 #[derive(Debug)]
 pub struct ReplicaHttp {
-    replica: ReplicaHandle,
-    blocked: Blocked,
+    pub(super) replica: ReplicaHandle,
+    pub(super) blocked: Blocked,
     shows: Shows,
 }
 
@@ -97,6 +100,11 @@ impl ReplicaHttp {
     /// Opens it only for the replica's status.
     pub fn open_figures(listener: TcpListener, replica: ReplicaHandle) -> Serving {
         Self::showing(Shows::Figures, listener, replica, Blocked::Wait)
+    }
+
+    /// The answers about objects, for another service.
+    pub(super) fn of_objects(replica: ReplicaHandle, blocked: Blocked) -> Self {
+        ReplicaHttp { replica, blocked, shows: Shows::Objects }
     }
 
     fn showing(
@@ -159,21 +167,29 @@ impl ReplicaHttp {
             let resolved = resolve(&self.replica, name, after, patience).await?;
             let Some(Resolved { path, only_in }) = resolved else { continue };
             let path = path.unwrap_or_else(|| name.clone());
-            let read = self.without_body(&path, after, patience, request).await?;
-            let (at, response) = match read {
-                Some(read) => read,
-                None => {
-                    let (at, found) = self.replica.object(&path, after, patience).await?;
-                    let found = found.filter(|found| is_file(&found.version));
-                    (at, found.map(|found| self.found(found, &path, request)))
-                }
-            };
+            let (at, response) = self.file(&path, after, request).await?;
             // If the state has changed by now, the link may lead elsewhere.
             if only_in.is_none_or(|only| only == at) {
                 return Ok((at, response));
             }
         }
         Err(ReadError::Evicted)
+    }
+
+    /// Reads a file, not what a link leads to. Returns the state, and the answer unless there is no such file.
+    pub(super) async fn file(
+        &self,
+        path: &Path,
+        after: Sequence,
+        request: &Request<Incoming>,
+    ) -> Result<(Sequence, Option<Response<Content>>), ReadError> {
+        let patience = self.blocked.patience();
+        if let Some(read) = self.without_body(path, after, patience, request).await? {
+            return Ok(read);
+        }
+        let (at, found) = self.replica.object(path, after, patience).await?;
+        let found = found.filter(|found| is_file(&found.version));
+        Ok((at, found.map(|found| self.found(found, path, request))))
     }
 
     /// Answers a request that needs no body, so that it waits for none: gives a state, and the answer unless
@@ -500,11 +516,6 @@ fn is_file(version: &Version) -> bool {
 
 fn tag_of(version: &Version) -> String {
     conditions::tag_of(&version.content.digest)
-}
-
-/// Rounded up, because the value is a bound.
-fn whole_seconds(time: Duration) -> u64 {
-    time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
 fn date(metadata: Metadata) -> HttpDate {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use lull_cc::Bytes;
 
-use super::{Object, Replica};
+use super::{Object, Page, PageRequest, Replica};
 use crate::message::ToOrigin;
 use crate::path::Path;
 use crate::time::{LocalTime, Reading};
@@ -36,6 +36,8 @@ pub enum What {
     Names(Option<Path>),
     /// All objects of a folder, at any depth; none is the root. One read of all their names, without bodies.
     Folder(Option<Path>),
+    /// A page of all files. One read of all names from its beginning to its end, without bodies.
+    Page(PageRequest),
 }
 
 /// An entry under a name.
@@ -73,7 +75,7 @@ impl Request {
     fn object(&self) -> Option<&Path> {
         match &self.what {
             What::Object(path) | What::Version(path, _) | What::Opened(path, _) => Some(path),
-            What::Entry(_) | What::Root | What::Names(_) | What::Folder(_) => None,
+            What::Entry(_) | What::Root | What::Names(_) | What::Folder(_) | What::Page(_) => None,
         }
     }
 
@@ -99,6 +101,8 @@ pub enum Outcome {
     Names(Vec<(Vec<u8>, Entry)>),
     /// The objects of the folder, by name.
     Folder(Vec<(Path, Version)>),
+    /// The page.
+    Page(Page),
 }
 
 impl Outcome {
@@ -342,6 +346,7 @@ impl<P: Clone> Replica<P> {
             What::Entry(path) => Ok(self.present().entry(path)),
             What::Root => Ok(Outcome::Entry(Entry::Folder(None))),
             What::Names(folder) => Ok(self.present().names(folder.as_ref())),
+            What::Page(page) => Ok(Outcome::Page(self.present().page(page))),
             What::Version(path, version) => {
                 self.fold_one(now, path);
                 match self.image.objects.get(path).copied() {

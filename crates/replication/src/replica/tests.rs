@@ -262,6 +262,7 @@ impl Bench {
                     entries.iter().map(|(path, _)| path.to_string()).collect::<Vec<_>>().join(" ")
                 }
                 Outcome::Entry(entry) => told(&entry),
+                Outcome::Page(page) => format!("{:?}", page.items),
                 Outcome::Names(names) => {
                     let told = names
                         .iter()

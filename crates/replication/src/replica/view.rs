@@ -45,7 +45,7 @@ impl<'a> View<'a> {
     }
 
     /// The first object from this key on.
-    fn next(&self, from: Bound<&[u8]>) -> Option<(&'a Path, Version)> {
+    pub(super) fn next(&self, from: Bound<&[u8]>) -> Option<(&'a Path, Version)> {
         let version = |object: &Object| object.version;
         let present = self.objects.range::<[u8], _>((from, Bound::Unbounded));
         let mut present = present.map(|(path, object)| (path, version(object))).peekable();

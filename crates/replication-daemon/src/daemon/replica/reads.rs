@@ -191,6 +191,22 @@ impl Found {
         self.pinned = None;
     }
 
+    /// The bytes from `begin` to before `end`; none if they are no longer stored.
+    pub(crate) async fn bytes(&self, begin: u64, end: u64) -> Result<Option<Vec<u8>>, ReadError> {
+        let piece = PIECE as u64;
+        let mut bytes = Vec::new();
+        for number in begin / piece..end.div_ceil(piece) {
+            let read = self.piece(u32::try_from(number).unwrap_or(u32::MAX)).await?;
+            let Some(all) = read else { return Ok(None) };
+            let first = number * piece;
+            let from = begin.saturating_sub(first) as usize;
+            let to = (end - first).min(all.len() as u64) as usize;
+            let Some(part) = all.get(from..to) else { return Ok(None) };
+            bytes.extend_from_slice(part);
+        }
+        Ok(Some(bytes))
+    }
+
     /// The piece of this number, [`PIECE`] bytes except for the last one; none if it is missing or corrupt:
     /// then the body is fetched again when it is read.
     ///
