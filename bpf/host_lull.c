@@ -86,7 +86,7 @@ static void host_answer(const struct lull_path *path, const struct lull_member *
 {
 	u64 rate = lull_pacing_rate(member, event->rtt_us, 1448);
 
-	answer[0] = path->window;
+	answer[0] = lull_path_window(path);
 	answer[1] = lull_path_min_rtt(path);
 	answer[2] = lull_capacity_packets_per_second(&path->capacity);
 	answer[3] = path->members;

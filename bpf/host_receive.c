@@ -72,14 +72,14 @@ static void host_feed(struct receive_path *path, struct receive_download *member
 		receive_on_echo(member, event->now_us, arrival.echo);
 	receive_before(member, &arrival, &news);
 	receive_on_arrival(path, member, &arrival, &news, &ack);
-	receive_after(member, &arrival, path->path.window);
+	receive_after(member, &arrival, lull_path_window(&path->path));
 }
 
 static void host_answer(const struct receive_path *path, const struct receive_download *member,
 			const struct host_event *event, u64 *answer)
 {
 	(void)event;
-	answer[0] = path->path.window;
+	answer[0] = lull_path_window(&path->path);
 	answer[1] = lull_path_min_rtt(&path->path);
 	answer[2] = lull_capacity_packets_per_second(&path->path.capacity);
 	answer[3] = path->path.members;

@@ -18,6 +18,10 @@
 #define LULL_HOST_RATE_LIMIT (1ULL << 26)
 #define LULL_MIN_HOLDOFF_US 2000000ULL
 #define LULL_MAX_HOLDOFF_US 64000000ULL
+#define LULL_SLOW_START 2
+#define LULL_FIRST_ROOM (20 * LULL_ONE)
+#define LULL_FIRST_ROOM_RTTS 2
+#define LULL_RECENT_LIMIT (1ULL << 32)
 
 enum lull_foreground_change {
 	LULL_FOREGROUND_UNCHANGED = 0,
@@ -52,9 +56,36 @@ static LULL_INLINE void lull_host_end_interval(struct lull_host *h, u64 now_us, 
 	holdoff = lull_choose(h->is_judging, holdoff, h->holdoff) & (is_busy - 1);
 	h->holdoff = lull_choose(ends, holdoff, h->holdoff);
 	h->is_busy = lull_choose(ends, is_busy, h->is_busy);
+	h->is_known |= h->is_busy;
 	h->is_judging &= ends ^ 1;
 	h->since = lull_choose(ends, now_us, h->since);
 	h->bytes = lull_choose(ends, bytes, h->bytes);
+}
+
+static LULL_INLINE void lull_host_end_round(struct lull_host *h, u64 now_us, u64 bytes, u64 rtt)
+{
+	u64 ends = lull_is_least(now_us, h->round_start + rtt);
+	u64 is_late = lull_is_least(now_us, h->round_start + 2 * rtt);
+	u64 before = lull_choose(is_late, h->last.bytes, h->round_bytes);
+
+	h->before_bytes = lull_choose(ends, before, h->before_bytes);
+	h->round_bytes = lull_choose(ends, bytes, h->round_bytes);
+	h->round_start = lull_choose(ends, now_us, h->round_start);
+}
+
+static LULL_INLINE u64 lull_host_is_heeded_within(const struct lull_host *h, u64 now_us, u64 micros)
+{
+	return lull_is_nonzero(h->heeded) & (lull_is_least(now_us, h->heeded + micros) ^ 1);
+}
+
+/* The part of the window that the foreground needs. */
+static LULL_INLINE u64 lull_host_room(const struct lull_host *h, u64 now_us, u64 rtt)
+{
+	u64 recent = lull_least_of(lull_less(h->last.bytes, h->before_bytes), LULL_RECENT_LIMIT);
+	u64 room = ((LULL_SLOW_START * recent) << LULL_SHIFT) / LULL_PACKET_BYTES;
+	u64 is_new = lull_host_is_heeded_within(h, now_us, LULL_FIRST_ROOM_RTTS * rtt);
+
+	return lull_choose(h->is_known & is_new, lull_most_of(room, LULL_FIRST_ROOM), room);
 }
 
 static LULL_INLINE u64 lull_host_begins(struct lull_host *h, u64 now_us, u64 starts, u64 rtt,
@@ -81,6 +112,7 @@ static LULL_INLINE u32 lull_host_handle(struct lull_host *h, u64 now_us,
 
 	lull_host_end_interval(h, now_us, f->bytes, packets_per_second,
 			       lull_is_least(now_us, h->since + interval));
+	lull_host_end_round(h, now_us, f->bytes, rtt);
 	/* Where the background was silent, a pause of the foreground looks the same. */
 	starts = (lull_is_least(now_us, h->looked + interval) ^ 1) &
 		 lull_is_least(f->data_us, h->last.data_us + interval);
@@ -93,11 +125,11 @@ static LULL_INLINE u32 lull_host_handle(struct lull_host *h, u64 now_us,
 	return begins * LULL_FOREGROUND_BEGINS + ends * LULL_FOREGROUND_ENDS;
 }
 
-/* The window must not grow: a start was heeded less than four round-trip times ago. */
+/* The window must not grow: a start of a foreground that is not known was heeded less than four round-trip
+ * times ago. */
 static LULL_INLINE bool lull_host_is_beginning(const struct lull_host *h, u64 now_us, u64 rtt)
 {
-	return lull_is_nonzero(h->heeded) &
-	       (lull_is_least(now_us, h->heeded + LULL_INTERVAL_RTTS * rtt) ^ 1);
+	return (h->is_known ^ 1) & lull_host_is_heeded_within(h, now_us, LULL_INTERVAL_RTTS * rtt);
 }
 
 #endif

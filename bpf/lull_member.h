@@ -90,6 +90,7 @@ static LULL_INLINE void lull_take_lead(struct lull_path *p, struct lull_member *
 static LULL_INLINE void lull_update(struct lull_path *p, struct lull_member *m, u64 now_us,
 				    u32 in_flight, bool wants_all)
 {
+	u64 window = lull_path_window(p);
 	u64 free = lull_path_free_beside(p, p->in_flight - m->in_flight);
 	u64 leads = lull_is_nonzero(m->number) & ~lull_is_nonzero(p->lead.leader ^ m->number);
 	u64 is_alike = lull_is_nonzero(m->weight ^ p->lead.weight) ^ 1;
@@ -102,7 +103,7 @@ static LULL_INLINE void lull_update(struct lull_path *p, struct lull_member *m, 
 	is_using = (leads | is_large) & lull_is_nonzero(p->phase ^ LULL_FLOOR);
 	m->is_using = is_using;
 	m->is_train = leads & lull_is_nonzero(p->fair_queueing.packets);
-	m->has_room = lull_is_least(lull_path_full_window(p), p->window + p->window / LULL_MORE_PART) |
+	m->has_room = lull_is_least(lull_path_full_window(p), window + window / LULL_MORE_PART) |
 		      (lull_delay_is_shallow(&p->delay) ^ 1);
 	free = lull_choose(lull_is_least(free, LULL_TWO), free, LULL_TWO);
 	m->window = lull_choose(is_using, free, LULL_ONE);

@@ -35,6 +35,9 @@
 #define LULL_IN_FLIGHT_LIMIT (1ULL << 32)
 #define LULL_MIN_TRIAL (16 * LULL_ONE)
 #define LULL_SHORTER_PART 8
+#define LULL_EXPLAINED_ROUNDS 8
+#define LULL_ROOM_PART 16
+#define LULL_ROOM_RTTS 4
 
 static LULL_INLINE void lull_path_init(struct lull_path *p)
 {
@@ -49,10 +52,20 @@ static LULL_INLINE u64 lull_path_min_rtt(const struct lull_path *p)
 	return lull_delay_min_rtt(&p->delay);
 }
 
+/* The window of all connections together: without what is left to the host's own foreground. */
+static LULL_INLINE u64 lull_path_window(const struct lull_path *p)
+{
+	u64 least = lull_least_of(p->window, LULL_TWO);
+	u64 is_left = lull_is_least(p->window, p->reserved);
+	u64 usable = lull_most_of(lull_choose(is_left, p->window - p->reserved, 0), least);
+
+	return lull_choose(lull_is_nonzero(p->fair_queueing.packets), p->window, usable);
+}
+
 /* The part of the window that is free beside so many packets in flight. */
 static LULL_INLINE u64 lull_path_free_beside(const struct lull_path *p, u64 packets)
 {
-	return lull_less(p->window, lull_min(packets, LULL_IN_FLIGHT_LIMIT) << LULL_SHIFT);
+	return lull_less(lull_path_window(p), lull_min(packets, LULL_IN_FLIGHT_LIMIT) << LULL_SHIFT);
 }
 
 /* Whether a connection that does not lead may use this part of the window. */
@@ -158,6 +171,25 @@ static LULL_INLINE u64 lull_path_own_queue(const struct lull_path *p)
 	return lull_path_queue_of(p, lull_max(p->window, p->window_before));
 }
 
+/* What the host's own foreground has sent explains the queue, and has not done so for long. */
+static LULL_INLINE u64 lull_path_is_of_host(const struct lull_path *p, u32 low)
+{
+	u64 own = ((p->reserved >> (LULL_SHIFT / 2)) * lull_capacity_packet_us(&p->capacity)) >>
+		  (LULL_SHIFT / 2);
+
+	return (lull_is_least(p->explained, LULL_EXPLAINED_ROUNDS) ^ 1) &
+	       (lull_is_least(lull_delay_queue(&p->delay, low), own) ^ 1);
+}
+
+/* The host's foreground has needed room in the last rounds. */
+static LULL_INLINE u64 lull_path_has_left_room(const struct lull_path *p, u64 now_us)
+{
+	u64 lasts = LULL_ROOM_RTTS * lull_path_min_rtt(p);
+
+	return lull_is_nonzero(p->reserved_at) &
+	       (lull_is_least(now_us, p->reserved_at + lasts) ^ 1);
+}
+
 static LULL_INLINE void lull_path_enter_use(struct lull_path *p, u32 rounds)
 {
 	p->phase = LULL_USE;
@@ -205,6 +237,9 @@ static LULL_INLINE void lull_path_grow(struct lull_path *p, u64 now_us, u32 trig
 	bool is_known = lull_capacity_is_confirmed(&p->capacity);
 	u64 grown, most;
 
+	/* Such rounds do not show whether the path carries more. */
+	if (lull_path_has_left_room(p, now_us) && is_known && p->window >= full)
+		return;
 	if (is_shallow && (p->window < full || !is_known)) {
 		most = is_known ? full : LULL_WINDOW_LIMIT;
 		p->window = lull_growth_grow_in_shallow(p->window, step, most);
@@ -225,6 +260,7 @@ static LULL_INLINE void lull_path_end_free_round(struct lull_path *p, u64 now_us
 						 u32 trigger, bool unlimited)
 {
 	p->drained = 0;
+	p->explained = 0;
 	if (lull_path_is_end_of_probe(p, low)) {
 		p->window = lull_path_full_window(p);
 		lull_growth_hold_at(&p->growth, p->window);
@@ -264,6 +300,7 @@ static LULL_INLINE void lull_path_start_floor(struct lull_path *p, u64 now_us, u
 	p->patience = patience;
 	p->alone = 0;
 	p->drained = 0;
+	p->explained = 0;
 	p->window = LULL_ONE;
 	p->phase = LULL_FLOOR;
 	p->floor_since = lull_choose(has_failed, p->longer_path.floor_since, now_us);
@@ -344,7 +381,8 @@ static LULL_INLINE bool lull_path_on_quarter(struct lull_path *p, u64 now_us, u3
 		return true;
 	}
 	if (p->phase != LULL_USE || !lull_path_is_shallow(p) ||
-	    p->lead.rounds <= LULL_IGNORED_ROUNDS || !lull_path_is_foreign(p, low, trigger))
+	    p->lead.rounds <= LULL_IGNORED_ROUNDS || !lull_path_is_foreign(p, low, trigger) ||
+	    lull_path_is_of_host(p, low))
 		return false;
 	p->window_before = p->window;
 	lull_path_yield_to_others(p, now_us);
@@ -366,7 +404,11 @@ static LULL_INLINE void lull_path_end_queued_round(struct lull_path *p, u64 now_
 {
 	u64 least = lull_max(p->window / 8 * 7, LULL_TWO);
 
-	if (!lull_path_is_foreign(p, low, trigger)) {
+	if (lull_path_is_of_host(p, low)) {
+		/* The window has made room already. */
+		p->explained++;
+		p->window = lull_min(p->window, lull_max(lull_path_full_window(p), LULL_TWO));
+	} else if (!lull_path_is_foreign(p, low, trigger)) {
 		p->window = lull_min(lull_max(lull_path_full_window(p), least), p->window);
 		lull_growth_hold_at(&p->growth, p->window);
 		lull_capacity_confirm(&p->capacity);
@@ -414,6 +456,7 @@ static LULL_INLINE void lull_path_end_train(struct lull_path *p, u64 now_us, u32
 	p->patience = lull_choose(are_others, pause, p->patience);
 	p->alone = lull_choose(are_others, 0, p->alone);
 	p->drained = lull_choose(are_others, 0, p->drained);
+	p->explained = lull_choose(are_others, 0, p->explained);
 	p->longer_path.samples = lull_choose(are_others, 0, p->longer_path.samples);
 	p->longer_path.varying = lull_choose(are_others, 0, p->longer_path.varying);
 	p->phase = lull_choose(are_others, LULL_FLOOR, p->phase);
@@ -509,13 +552,18 @@ static LULL_INLINE void lull_path_on_host_gone(struct lull_path *p, u64 now_us)
 static LULL_INLINE void lull_path_on_foreground(struct lull_path *p, u64 now_us,
 						const struct lull_foreground *f)
 {
-	u32 news = lull_host_handle(&p->host, now_us, f, lull_path_min_rtt(p),
+	u64 rtt = lull_path_min_rtt(p);
+	u32 news = lull_host_handle(&p->host, now_us, f, rtt,
 				    lull_capacity_packets_per_second(&p->capacity));
+	u64 is_large;
 
-	if (news == LULL_FOREGROUND_BEGINS && !lull_path_is_at_floor(p))
+	if (news == LULL_FOREGROUND_BEGINS && !lull_path_is_at_floor(p) && !p->host.is_known)
 		p->window = lull_max(p->window / 4, LULL_TWO);
 	else if (news == LULL_FOREGROUND_ENDS)
 		lull_path_on_host_gone(p, now_us);
+	p->reserved = lull_host_room(&p->host, now_us, rtt);
+	is_large = lull_is_least(p->window / LULL_ROOM_PART, p->reserved) ^ 1;
+	p->reserved_at = lull_choose(is_large, now_us, p->reserved_at);
 }
 
 /* A pair at the floor has met a queue. Returns whether a trial of a longer path begins. */
@@ -624,6 +672,8 @@ static LULL_INLINE void lull_path_on_loss(struct lull_path *p, u64 now_us, u32 r
 		p->window = lull_max(p->window / 2, LULL_TWO);
 		lull_growth_remember_window(&p->growth, p->window);
 		lull_path_enter_use(p, LULL_SETTLED_ROUNDS + 1);
+	} else if (p->phase == LULL_USE && lull_path_is_of_host(p, rtt)) {
+		p->window = lull_max(p->window / 2, LULL_TWO);
 	} else if (p->phase == LULL_USE) {
 		lull_path_on_loss_in_use(p, now_us);
 	} else {

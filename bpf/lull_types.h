@@ -121,8 +121,13 @@ struct lull_host {
 	u64 bytes;    /* sent before */
 	u64 heeded;   /* when a start was heeded last */
 	u64 holdoff; /* how long further ones are ignored after that */
+	u64 round_start;
+	u64 round_bytes;  /* sent before the round, and before the last one */
+	u64 before_bytes;
 	u32 is_busy;
 	u32 is_judging; /* the interval shows what a start comes to */
+	u32 is_known;	/* it has been busy */
+	u32 reserved;
 };
 
 enum lull_phase {
@@ -149,12 +154,16 @@ struct lull_path {
 	struct lull_lead lead;
 	u64 in_flight;	/* packets that all members have in flight, or may have */
 	u64 slot;	/* when the last pair is due that was given a time */
+	u64 reserved;	/* the part of the window that is left to the host's own foreground */
+	u64 reserved_at; /* when that was more than a little */
 	u32 phase;	/* enum lull_phase */
 	u32 use_rounds; /* of the phase LULL_USE */
 	u32 alone;	/* rounds with the whole path */
 	u32 members;	/* connections */
 	u32 last_number; /* of the connection that joined last */
 	u32 drained; /* rounds in which the window was set to what the path delivers */
+	u32 explained; /* rounds in a row with a queue that the host's own foreground may have caused */
+	u32 unused;
 };
 
 /* What a connection has of its own. */

@@ -153,7 +153,7 @@ static LULL_INLINE void advertise(struct bpf_sock_ops *ops)
 	}
 	begin_event(e, s->arrival.now_us);
 	receive_on_arrival(&e->state, &s->download, &s->arrival, &s->news, &s->ack);
-	window = e->state.path.window;
+	window = lull_path_window(&e->state.path);
 	bpf_spin_unlock(&e->lock);
 	receive_after(&s->download, &s->arrival, window);
 	clamp = clamp_of(tp, &s->download);

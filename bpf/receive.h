@@ -118,7 +118,7 @@ static LULL_INLINE void receive_before(struct receive_download *d, const struct 
 
 static LULL_INLINE u32 receive_share(const struct receive_path *p, const struct receive_download *d)
 {
-	u32 window = p->path.window >> LULL_SHIFT;
+	u32 window = lull_path_window(&p->path) >> LULL_SHIFT;
 	u32 active = lull_max(p->active.downloads, 1);
 	u32 users = lull_min(lull_max(window / RECEIVE_MIN_PACKETS, 1), active);
 	u32 place = (u32)(d->member.number - p->path.lead.leader) % active;

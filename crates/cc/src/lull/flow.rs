@@ -2,13 +2,17 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Member, Path};
+use super::{HostTraffic, Member, Path};
 use crate::controller::{Ack, Controller, Pacing};
 use crate::{Timestamp, Window};
 
 /// A path that connections of one process share.
 #[derive(Clone, Debug, Default)]
-pub struct SharedPath(Arc<Mutex<Path>>);
+pub struct SharedPath {
+    path: Arc<Mutex<Path>>,
+    /// What foreground connections of the same host have sent; nothing where they are not counted.
+    seen: Arc<Mutex<Option<HostTraffic>>>,
+}
 
 impl SharedPath {
     /// A new connection on the path.
@@ -23,7 +27,31 @@ impl SharedPath {
 
     /// The path's state.
     pub fn lock(&self) -> MutexGuard<'_, Path> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.path.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a packet of a foreground connection of the same host: with so many bytes of data, or the first one of
+    /// a connection. The background reads the counts before each of its own events, as in the kernel.
+    pub fn count_foreground(&self, now: Timestamp, connects: bool, bytes: u64) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = seen.get_or_insert_default();
+        if connects {
+            seen.connected_micros = now.as_micros();
+        }
+        if bytes > 0 {
+            seen.sent_micros = now.as_micros();
+            seen.bytes += bytes;
+        }
+    }
+
+    /// The path's state at the beginning of an event.
+    fn begin_event(&self, now: Timestamp) -> MutexGuard<'_, Path> {
+        let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut path = self.lock();
+        if let Some(seen) = seen {
+            path.handle_foreground(now, seen);
+        }
+        path
     }
 }
 
@@ -43,26 +71,26 @@ impl Drop for Flow {
 
 impl Controller for Flow {
     fn handle_ack(&mut self, ack: &Ack) {
-        self.member.handle_ack(&mut self.path.lock(), ack);
+        self.member.handle_ack(&mut self.path.begin_event(ack.now), ack);
     }
 
     fn handle_loss(&mut self, now: Timestamp, delivered: u32) {
-        self.member.handle_loss(&mut self.path.lock(), now, delivered);
+        self.member.handle_loss(&mut self.path.begin_event(now), now, delivered);
     }
 
     fn handle_mark(&mut self, now: Timestamp, delivered: u32) {
-        self.member.handle_loss(&mut self.path.lock(), now, delivered);
+        self.member.handle_loss(&mut self.path.begin_event(now), now, delivered);
     }
 
     fn handle_timeout(&mut self, now: Timestamp, delivered: u32) {
-        self.member.handle_timeout(&mut self.path.lock(), now, delivered);
+        self.member.handle_timeout(&mut self.path.begin_event(now), now, delivered);
     }
 
     /// The path is remembered by its other connections, and its pairs look at it.
     fn handle_idle(&mut self, _now: Timestamp) {}
 
     fn handle_send(&mut self, now: Timestamp, delivered: u32) {
-        self.member.handle_send(&mut self.path.lock(), now, delivered);
+        self.member.handle_send(&mut self.path.begin_event(now), now, delivered);
     }
 
     fn window(&self) -> Window {

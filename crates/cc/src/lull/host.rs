@@ -1,5 +1,7 @@
 //! What the host's own foreground sends on a path: known before any queue shows it.
 
+use crate::Window;
+
 /// An interval in which the foreground is measured, in round-trip times, and its bounds in microseconds.
 const INTERVAL_RTTS: u64 = 4;
 const MIN_INTERVAL_MICROS: u64 = 100_000;
@@ -14,6 +16,15 @@ const RATE_LIMIT: u64 = 1 << 26;
 /// After a start that came to little, further ones are ignored for at least and at most so long.
 const MIN_HOLDOFF_MICROS: u64 = 2_000_000;
 const MAX_HOLDOFF_MICROS: u64 = 64_000_000;
+
+/// In a round-trip time, slow start may send so many times what it sent in the last one.
+const SLOW_START: u64 = 2;
+/// The room for the first packets of a new connection (RFC 6928) and the ones after them, and how long it is kept, in
+/// round-trip times.
+const FIRST_ROOM: u64 = 20 * Window::ONE.raw();
+const FIRST_ROOM_RTTS: u64 = 2;
+/// More recent bytes than this count as so many.
+const RECENT_LIMIT: u64 = 1 << 32;
 
 /// Traffic of this host's foreground connections on a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +66,12 @@ pub(super) struct Host {
     /// When a start was heeded last, and how long further ones are ignored after that.
     heeded: u64,
     holdoff: u64,
+    /// It has been busy: its bytes tell how much room it needs.
+    is_known: bool,
+    /// When the round began, and the bytes sent before it and before the last one.
+    round_start: u64,
+    round_bytes: u64,
+    before_bytes: u64,
 }
 
 impl Host {
@@ -72,6 +89,7 @@ impl Host {
         if now >= self.since + interval {
             self.end_interval(now, seen.bytes, packets_per_second);
         }
+        self.end_round(now, seen.bytes, rtt);
         // Where the background was silent, a pause of the foreground looks the same.
         let is_seen = now < self.looked + interval;
         let starts = is_seen && seen.sent_micros >= self.last.sent_micros + interval;
@@ -100,6 +118,7 @@ impl Host {
         let rate = packets_per_second.min(RATE_LIMIT) * PACKET_BYTES;
         let least = (rate * (elapsed >> 10) / (1_000_000 >> 10) / BUSY_PART).max(BUSY_BYTES);
         self.is_busy = sent >= least;
+        self.is_known |= self.is_busy;
         if self.is_busy {
             self.holdoff = 0;
         } else if self.is_judging {
@@ -109,9 +128,38 @@ impl Host {
         (self.since, self.bytes) = (now, bytes);
     }
 
-    /// The window must not grow: a start was heeded less than four round-trip times ago.
+    fn end_round(&mut self, now: u64, bytes: u64, rtt: u64) {
+        if now < self.round_start + rtt {
+            return;
+        }
+        let is_next = now < self.round_start + 2 * rtt;
+        self.before_bytes = if is_next { self.round_bytes } else { self.last.bytes };
+        self.round_bytes = bytes;
+        self.round_start = now;
+    }
+
+    /// The foreground has been busy before: [`room`](Host::room) is enough at its start.
+    pub(super) fn is_known(&self) -> bool {
+        self.is_known
+    }
+
+    /// The part of the window that the foreground needs, in packets with [`Window::SHIFT`] fractional bits: twice
+    /// what it has sent in the last one to two round-trip times, and the first packets of a new connection.
+    pub(super) fn room(&self, now: u64, min_rtt: u32) -> u64 {
+        let recent = self.last.bytes.saturating_sub(self.before_bytes).min(RECENT_LIMIT);
+        let room = ((SLOW_START * recent) << Window::SHIFT) / PACKET_BYTES;
+        let is_new = self.is_heeded_within(now, FIRST_ROOM_RTTS * u64::from(min_rtt));
+        if self.is_known && is_new { room.max(FIRST_ROOM) } else { room }
+    }
+
+    fn is_heeded_within(&self, now: u64, micros: u64) -> bool {
+        self.heeded > 0 && now < self.heeded + micros
+    }
+
+    /// The window must not grow: a start of a foreground that is not known was heeded less than four round-trip times
+    /// ago.
     pub(super) fn is_beginning(&self, now: u64, min_rtt: u32) -> bool {
-        self.heeded > 0 && now < self.heeded + INTERVAL_RTTS * u64::from(min_rtt)
+        !self.is_known && self.is_heeded_within(now, INTERVAL_RTTS * u64::from(min_rtt))
     }
 }
 
@@ -158,6 +206,23 @@ mod tests {
         assert_eq!(watch(&mut host, &mut seen, &mut now, 100, (0, 1)), (0, 1));
         assert_eq!(watch(&mut host, &mut seen, &mut now, 5_000, (0, 1)), (0, 0));
         assert_eq!(watch(&mut host, &mut seen, &mut now, 1_000, (1_500, 10)), (1, 0));
+    }
+
+    #[test]
+    fn room_is_twice_what_the_foreground_sends_in_a_round() {
+        let (mut host, mut seen, mut now) = idle();
+        watch(&mut host, &mut seen, &mut now, 5_000, (1_500, 10));
+        let round = ((5 * 1_500) << Window::SHIFT) / PACKET_BYTES;
+        let room = host.room(now, 50_000);
+        assert!((2 * round..=4 * round + 1).contains(&room), "{room} for {round}");
+        watch(&mut host, &mut seen, &mut now, 110, (0, 1));
+        assert_eq!(host.room(now, 50_000), 0);
+        // A known foreground has room for its first packets before it sends them.
+        watch(&mut host, &mut seen, &mut now, 1_000, (0, 1));
+        seen.connected_micros = now;
+        watch(&mut host, &mut seen, &mut now, 10, (0, 1));
+        assert_eq!(host.room(now, 50_000), FIRST_ROOM);
+        assert_eq!(host.room(now + 100_000, 50_000), 0);
     }
 
     #[test]

@@ -16,8 +16,9 @@
 //! - A queue above the trigger is the background's own if the background itself sends at nine tenths of the
 //!   highest rate that the path has shown. Otherwise others send, and the background yields.
 //! - At the floor the host sends one pair in 200 packet times, whatever the number of connections.
-//! - Connections of the same host that are not in the background are seen before any queue. When one
-//!   begins, W ← W/4 and does not grow for four round-trip times; when they have ended, the floor ends.
+//! - Connections of the same host that are not in the background are seen before any queue. When the first
+//!   one begins, W ← W/4 and does not grow for four round-trip times. From then on, twice what they have sent
+//!   lately is left to them. When they have ended, the floor ends.
 //! - Where routers keep flows apart (RFC 8290), no queue shows others. A return begins with packets sent at
 //!   once, which take twice as long there if others send.
 //! - If all pairs of a floor meet a queue, the path may have become longer. A trial tells: the background's

@@ -4,7 +4,7 @@ use super::capacity::Capacity;
 use super::delay::Delay;
 use super::fair_queueing::FairQueueing;
 use super::growth::{CompetitionPause, Growth, grow_in_shallow};
-use super::host::{ForegroundChange, Host, HostTraffic};
+use super::host::Host;
 use super::longer_path::LongerPath;
 use super::minimum_progress;
 use crate::{Timestamp, Window};
@@ -87,6 +87,11 @@ pub struct Path {
     pub(super) fair_queueing: FairQueueing,
     longer_path: LongerPath,
     host: Host,
+    /// The part of the window that is left to the host's own foreground, and when that was more than a little.
+    reserved: u64,
+    reserved_at: u64,
+    /// Rounds in a row with a queue that the host's own foreground may have caused.
+    explained: u32,
     /// The latest time that any connection has named, in microseconds.
     now: u64,
     /// Rounds with the whole path.
@@ -119,6 +124,9 @@ impl Default for Path {
             fair_queueing: FairQueueing::default(),
             longer_path: LongerPath::default(),
             host: Host::default(),
+            reserved: 0,
+            reserved_at: 0,
+            explained: 0,
             now: 0,
             alone: 0,
             drained: 0,
@@ -136,7 +144,7 @@ impl Default for Path {
 impl Path {
     /// The window of all connections together.
     pub fn window(&self) -> Window {
-        Window::from_raw(self.window)
+        Window::from_raw(self.usable_window())
     }
 
     /// The round-trip time of the empty path in microseconds; 0 while it is unknown.
@@ -193,29 +201,6 @@ impl Path {
         self.now
     }
 
-    /// Traffic of this host's foreground connections so far; to be called before each other event.
-    pub fn handle_foreground(&mut self, now: Timestamp, seen: HostTraffic) {
-        let now = self.advance(now);
-        let min_rtt = self.delay.min_rtt();
-        match self.host.handle(now, seen, min_rtt, self.capacity.packets_per_second()) {
-            ForegroundChange::Begins if !self.is_at_floor() => {
-                self.window = (self.window / 4).max(TWO)
-            }
-            ForegroundChange::Ends => self.handle_host_gone(now),
-            ForegroundChange::Begins | ForegroundChange::None => {}
-        }
-    }
-
-    /// The host's foreground has ended: the next pair may end the floor.
-    fn handle_host_gone(&mut self, now: u64) {
-        if let Phase::Floor { since } = self.phase {
-            self.handle_others_gone(now, since);
-            self.patience = 0;
-            self.phase = Phase::Floor { since: now };
-            self.slot = now;
-        }
-    }
-
     /// In a deep buffer the queue of other flows stays until they end, and the patience from failed returns
     /// is about them.
     fn handle_others_gone(&mut self, now: u64, since: u64) {
@@ -232,7 +217,7 @@ impl Path {
 
     /// The part of the window that is free beside so many packets in flight.
     pub(super) fn free_beside(&self, packets: u64) -> u64 {
-        self.window.saturating_sub(packets.min(IN_FLIGHT_LIMIT) << SHIFT)
+        self.usable_window().saturating_sub(packets.min(IN_FLIGHT_LIMIT) << SHIFT)
     }
 
     /// Whether a connection that does not lead may use this part of the window.
@@ -319,7 +304,9 @@ impl Path {
             }
             Phase::Start | Phase::Floor { .. } => return false,
         };
-        let is_queue = self.delay.queue(low) > trigger && self.is_foreign(low, trigger);
+        let is_queue = self.delay.queue(low) > trigger
+            && self.is_foreign(low, trigger)
+            && !self.is_of_host(low);
         if !self.is_shallow() || self.lead.rounds <= IGNORED_ROUNDS || !is_queue {
             return false;
         }
@@ -390,7 +377,11 @@ impl Path {
     /// A round with a queue, and its lowest round-trip time.
     fn end_queued_round(&mut self, now: u64, round: (u32, u32), trigger: u32) {
         let (rounds, low) = round;
-        if !self.is_foreign(low, trigger) {
+        if self.is_of_host(low) {
+            // The window has made room already.
+            self.explained += 1;
+            self.window = self.window.min(self.full_window().max(TWO));
+        } else if !self.is_foreign(low, trigger) {
             // The capacity may be known too low still.
             let least = (self.window / 8 * 7).max(TWO);
             self.window = self.full_window().max(least).min(self.window);
@@ -421,6 +412,7 @@ impl Path {
     fn end_free_round(&mut self, now: u64, round: (u32, u32), trigger: u32, unlimited: bool) {
         let (rounds, low) = round;
         self.drained = 0;
+        self.explained = 0;
         if self.is_end_of_probe(low) {
             self.window = self.full_window();
             self.growth.hold_at(self.window);
@@ -461,6 +453,10 @@ impl Path {
         let full = self.full_window();
         let step = self.packets_in(self.delay.full_queue() / 4);
         let is_known = self.capacity.is_confirmed();
+        // Rounds that leave room to the host's own foreground do not show whether the path carries more.
+        if self.has_left_room(now) && is_known && self.window >= full {
+            return;
+        }
         if self.is_shallow() && (self.window < full || !is_known) {
             let most = if is_known { full } else { WINDOW_LIMIT };
             self.window = grow_in_shallow(self.window, step, most);
@@ -547,6 +543,7 @@ impl Path {
         self.patience = patience;
         self.alone = 0;
         self.drained = 0;
+        self.explained = 0;
         self.window = ONE;
         self.phase = Phase::Floor { since: self.end_trial(now) };
     }
@@ -606,6 +603,7 @@ impl Path {
                 self.growth.remember_window(self.window);
                 self.phase = Phase::Use { rounds: SETTLED_ROUNDS + 1 };
             }
+            Phase::Use { .. } if self.is_of_host(rtt) => self.window = (self.window / 2).max(TWO),
             Phase::Use { rounds } => {
                 let is_return = rounds < SETTLED_ROUNDS && !self.fair_queueing.keeps_flows_apart();
                 let is_competing = !self.capacity.is_reached() || is_return;
@@ -644,6 +642,7 @@ impl Path {
     }
 }
 
+mod foreground;
 mod train;
 mod trial;
 

@@ -163,6 +163,8 @@ pub struct Cell {
     pub foreground: Foreground,
     /// Hosts that send background traffic.
     pub hosts: usize,
+    /// The foreground's connections are of the same host as the background.
+    pub foreground_is_local: bool,
     /// Background connections of each host.
     pub connections: usize,
     /// The seed of everything random in the cell.
@@ -185,6 +187,9 @@ impl fmt::Display for Cell {
             Link::Steady => {}
             Link::Pausing { longest_ms } => write!(f, ", pauses up to {longest_ms} ms")?,
             Link::Recorded { file } => write!(f, ", {file}")?,
+        }
+        if self.foreground_is_local {
+            f.write_str(", same host")?;
         }
         match self.hosts {
             1 => write!(f, ", {} conn.", self.connections)?,
@@ -228,6 +233,10 @@ pub enum Group {
     Requests,
     /// Documents of random size.
     Documents,
+    /// The same requests, from the host of the background.
+    LocalRequests,
+    /// The same documents, from the host of the background.
+    LocalDocuments,
     /// No foreground, over steady links and links with pauses.
     Idle,
     /// No foreground, over recorded links.
@@ -236,7 +245,7 @@ pub enum Group {
 
 impl Group {
     /// All groups, in the order of the table.
-    pub const ALL: [Group; 17] = [
+    pub const ALL: [Group; 19] = [
         Group::Bulk,
         Group::Shallow,
         Group::Deep,
@@ -252,6 +261,8 @@ impl Group {
         Group::Jitter,
         Group::Requests,
         Group::Documents,
+        Group::LocalRequests,
+        Group::LocalDocuments,
         Group::Idle,
         Group::Recorded,
     ];
@@ -274,6 +285,8 @@ impl Group {
             Group::Jitter => "jitter",
             Group::Requests => "requests",
             Group::Documents => "documents",
+            Group::LocalRequests => "local-requests",
+            Group::LocalDocuments => "local-documents",
             Group::Idle => "idle",
             Group::Recorded => "recorded",
         }
@@ -333,6 +346,8 @@ impl Group {
             Group::Documents => {
                 grid(&set.request_networks(), &wide, &[1, 8, 64], Foreground::Documents)
             }
+            Group::LocalRequests => local(Group::Requests.cells(set, seed)),
+            Group::LocalDocuments => local(Group::Documents.cells(set, seed)),
             Group::Idle => idle(set, seed),
             Group::Recorded => recorded(set, seed),
         }
@@ -375,11 +390,25 @@ fn grid(
     for &network in networks {
         for &queue in queues {
             for &connections in connections {
-                let link = Link::Steady;
-                cells.push(Cell { network, queue, link, foreground, hosts: 1, connections, seed });
+                cells.push(Cell {
+                    network,
+                    queue,
+                    link: Link::Steady,
+                    foreground,
+                    hosts: 1,
+                    foreground_is_local: false,
+                    connections,
+                    seed,
+                });
             }
         }
     }
+    cells
+}
+
+/// The same cells, with the foreground on the background's host.
+fn local(mut cells: Vec<Cell>) -> Vec<Cell> {
+    cells.iter_mut().for_each(|cell| cell.foreground_is_local = true);
     cells
 }
 

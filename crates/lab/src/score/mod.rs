@@ -160,7 +160,7 @@ fn traces(cells: &[(Group, Cell)], folder: Option<&Path>) -> Result<Traces, Scor
 
 /// A cell, without the settings that its foreground alone does not depend on.
 fn without_background(cell: Cell) -> Cell {
-    Cell { hosts: 0, connections: 0, ..cell }
+    Cell { hosts: 0, connections: 0, foreground_is_local: false, ..cell }
 }
 
 /// Scores the cells, in their order, under each of the controllers.

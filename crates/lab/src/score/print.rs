@@ -13,7 +13,7 @@ pub fn table(report: &Report, with_cells: bool) -> String {
     let _ = writeln!(text, "set {}, seeds {}", report.set, seeds.join(", "));
     let _ = writeln!(
         text,
-        "{:9}  {:8}  {:>5}  {:>13}  {:>13}  {:>13}  {:>13}  {:>13}",
+        "{:15}  {:8}  {:>5}  {:>13}  {:>13}  {:>13}  {:>13}  {:>13}",
         "group", "cc", "cells", "kept", "reaped", "return", "mean", "p99"
     );
     for line in &report.lines {
@@ -27,7 +27,7 @@ pub fn table(report: &Report, with_cells: bool) -> String {
 }
 
 fn write_line(text: &mut String, line: &Line) {
-    let _ = write!(text, "{:9}  {:8}  {:>5}", line.group, line.scheme, line.cells);
+    let _ = write!(text, "{:15}  {:8}  {:>5}", line.group, line.scheme, line.cells);
     for spread in [line.kept, line.reaped, line.return_ratio, line.mean, line.p99] {
         let shown = match spread {
             Some(Spread { median, worst }) => format!("{} {}", number(median), number(worst)),

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use lull_cc::Timestamp;
-use lull_cc::receive::SharedPath;
+use lull_cc::{Timestamp, lull, receive};
 use lull_sim::tcp::Parameters;
 use lull_sim::traffic::{Demand, Flow, Tcp};
 use lull_sim::{Simulation, SourceId, Trace};
@@ -47,7 +46,7 @@ pub(super) fn run(cell: &Cell, scheme: Scheme, recorded: Option<&Trace>) -> Meas
     let mut bottleneck = Bottleneck::new(cell, recorded);
     let ends = bottleneck.ends;
     let foreground = foreground::add(&mut bottleneck.simulation, ends, cell);
-    let background = add_background(&mut bottleneck, cell, scheme, &times);
+    let background = add_background(&mut bottleneck, &foreground, cell, scheme, &times);
     let (begin, end) = times.measured;
     let capacity = bottleneck.capacity(at_step(begin), at_step(end));
     let mut meter = Meter::new(cell, &foreground, &background);
@@ -75,6 +74,7 @@ pub(super) fn run(cell: &Cell, scheme: Scheme, recorded: Option<&Trace>) -> Meas
 
 fn add_background(
     bottleneck: &mut Bottleneck,
+    foreground: &[SourceId],
     cell: &Cell,
     scheme: Scheme,
     times: &Times,
@@ -83,8 +83,12 @@ fn add_background(
     let parameters = Arc::new(Parameters::default());
     let mut sources = Vec::new();
     for host in 0..cell.hosts {
-        let Some(controller) = scheme.host() else { continue };
-        let received = SharedPath::default();
+        let path = lull::SharedPath::default();
+        let Some(controller) = scheme.host(&path) else { continue };
+        if cell.foreground_is_local {
+            foreground.iter().for_each(|&one| bottleneck.simulation.share_host(one, &path));
+        }
+        let received = receive::SharedPath::default();
         for connection in 0..cell.connections {
             let tcp = Tcp {
                 parameters: Arc::clone(&parameters),

@@ -76,12 +76,13 @@ impl Scheme {
         matches!(self, Scheme::DownloadCubic | Scheme::DownloadBbr)
     }
 
-    /// Makes the controllers of one host's connections; nothing without a background.
-    pub(super) fn host(self) -> Option<ControllerFactory> {
+    /// Makes the controllers of one host's connections, which share `path` under Lull; nothing without a
+    /// background.
+    pub(super) fn host(self, path: &SharedPath) -> Option<ControllerFactory> {
         Some(match self {
             Scheme::None => return None,
             Scheme::Lull => {
-                let path = SharedPath::default();
+                let path = path.clone();
                 ControllerFactory::boxed(move || Box::new(path.join()))
             }
             Scheme::Nice => ControllerFactory::new(|| Nice::new(NiceParameters::refined())),

@@ -360,6 +360,9 @@ impl Simulation {
                 class: TrafficClass::new(connection.dscp, ecn),
                 body,
             };
+            if let Some(path) = &self.sources[connection.source as usize].host_path {
+                path.count_foreground(now, matches!(body, Body::Syn), payload.into());
+            }
             self.network.send(&mut self.events, now, &packet);
         }
         let sender = &mut connection.sender;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use core::time::Duration;
 
 use lull_cc::receive::SharedPath;
-use lull_cc::{Timestamp, Window};
+use lull_cc::{Timestamp, Window, lull};
 
 use super::connection::{Connection, Connections, Echoes, Selective};
 use super::record::{DatagramDelays, SourceCounters, SourceId, SourceSample};
@@ -36,6 +36,8 @@ pub(super) struct Source {
     group: u8,
     /// The receivers of its connections yield, and share this.
     steering: Option<SharedPath>,
+    /// Background connections of the same host see what it sends.
+    pub(super) host_path: Option<lull::SharedPath>,
 }
 
 #[derive(Debug)]
@@ -75,6 +77,7 @@ impl Source {
             open: Vec::new(),
             group: 0,
             steering: None,
+            host_path: None,
         }
     }
 
@@ -161,6 +164,12 @@ impl Simulation {
     /// source starts. Sources with the same path share its window.
     pub fn steer(&mut self, source: SourceId, path: &SharedPath) {
         self.sources[source.0 as usize].steering = Some(path.clone());
+    }
+
+    /// Makes a source's connections the foreground of a host with background connections on `path`, which see what it
+    /// sends. Call it before the source starts.
+    pub fn share_host(&mut self, source: SourceId, path: &lull::SharedPath) {
+        self.sources[source.0 as usize].host_path = Some(path.clone());
     }
 
     fn ways(&mut self, from: crate::NodeId, to: crate::NodeId) -> Result<Way, NoRouteError> {

@@ -6,7 +6,9 @@ use lull_cc::{Cubic, Timestamp};
 use lull_sim::link::LinkParameters;
 use lull_sim::queue::{Discipline, Limit};
 use lull_sim::tcp::Parameters;
-use lull_sim::traffic::{ControllerFactory, Demand, Flow, Tcp};
+use lull_sim::traffic::{
+    Arrivals, Connections, ControllerFactory, Demand, Documents, Flow, Request, Tcp,
+};
 use lull_sim::{SourceId, Trace};
 
 /// A path of 10 Mbit/s and 50 ms: 41 packets fill it.
@@ -295,6 +297,46 @@ fn background_returns_when_the_host_is_quiet() {
     });
     println!("{aware:.3}, {unaware:.3} unaware");
     assert!(aware > 0.6 && aware > unaware - 0.05, "{aware} {unaware}");
+}
+
+/// Requests of 100 kB twice a second, from the host of the background or from another one: the background's share of
+/// the link, and the mean response time in seconds.
+fn beside_requests(count: usize, is_of_host: bool) -> (f64, f64) {
+    let (mut test, shared) = (Test::new(0, 2 * BDP_PACKETS), SharedPath::default());
+    test.add_background(count, seconds(0), Demand::Backlogged, &shared);
+    let request = |number: u32| Request {
+        at_nanos: 10_000_000_000 + u64::from(number) * 500_000_000,
+        client: number,
+        bytes: 100_000,
+    };
+    let controller = ControllerFactory::new(Cubic::new);
+    let documents = Documents {
+        pairs: vec![(test.path.from, test.path.to)],
+        tcp: Tcp { parameters: Parameters::default().into(), controller, dscp: 0 },
+        connections: Connections::PerDocument,
+        arrivals: Arrivals::Logged((0..100).map(request).collect()),
+    };
+    let source = test.path.simulation.add_documents(documents).expect("there is a route");
+    if is_of_host {
+        test.path.simulation.share_host(source, &shared);
+    }
+    let used = test.shares(12, 60).0;
+    let own = test.path.simulation.transfers().iter().filter(|one| one.source == source);
+    let times: Vec<f64> = own.map(|one| (one.acknowledged - one.requested).as_secs_f64()).collect();
+    (used, times.iter().sum::<f64>() / times.len() as f64)
+}
+
+/// The host knows the bytes of its own requests: it leaves room for them, so they are faster than beside a background
+/// that does not know them, and takes it back at once.
+#[test]
+fn requests_of_the_host_leave_their_gaps_to_background() {
+    let alone = beside_requests(0, false).1;
+    for count in [1, 8] {
+        let [unaware, aware] = [false, true].map(|is_of_host| beside_requests(count, is_of_host));
+        println!("{count}: {aware:.3?}, {unaware:.3?} unaware, {alone:.3} s alone");
+        assert!(aware.0 > 0.45, "{aware:?} {unaware:?}");
+        assert!(aware.1 < unaware.1.min(1.1 * alone), "{aware:?} {unaware:?} {alone}");
+    }
 }
 
 /// A shell, a chat, a monitor: they occasionally send a little, and are no reason to yield.

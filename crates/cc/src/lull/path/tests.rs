@@ -1,6 +1,8 @@
 //! Tests of a path without its members.
 
+use super::foreground::EXPLAINED_ROUNDS;
 use super::*;
+use crate::lull::HostTraffic;
 
 const RTT: u32 = 50_000;
 const FULL: u64 = 50 * ONE;
@@ -91,4 +93,42 @@ fn return_to_path_that_was_never_filled_is_a_start() {
     assert!(other.handle_sample(now, RTT - 10_000));
     assert_eq!((other.phase, other.window), (Phase::Start, MIN_RETURN));
     assert_eq!(other.delay.full_queue(), 22_000);
+}
+
+/// The host's foreground sends 1.5 MB/s, which is more than the path carries, until the returned time.
+fn send_from_host(path: &mut Path, now: u64, micros: u64, seen: &mut HostTraffic) -> u64 {
+    for _ in 0..micros / 10_000 {
+        seen.sent_micros = now.max(seen.sent_micros) + 10_000;
+        seen.bytes += 15_000;
+        path.handle_foreground(Timestamp::from_micros(seen.sent_micros), *seen);
+    }
+    now + micros
+}
+
+#[test]
+fn queue_of_host_foreground_does_not_shrink_window() {
+    let ((mut path, now), mut seen) = (shallow_path(FULL), HostTraffic::default());
+    let now = send_from_host(&mut path, now, 1_000_000, &mut seen);
+    path.window = FULL;
+    assert_eq!(path.window(), Window::TWO, "the rest is left to the foreground");
+    assert!(!path.handle_quarter(now, RTT + 5_000));
+    assert_eq!(path.window, FULL);
+    // Without the foreground, the same queue is of others.
+    let now = now + 300_000;
+    path.handle_foreground(Timestamp::from_micros(now), seen);
+    assert_eq!(path.window().raw(), FULL);
+    assert!(path.handle_quarter(now, RTT + 5_000));
+}
+
+#[test]
+fn lasting_queue_of_host_foreground_ends_in_floor() {
+    let ((mut path, now), mut seen) = (shallow_path(FULL), HostTraffic::default());
+    let mut now = send_from_host(&mut path, now, 1_000_000, &mut seen);
+    for round in 0..=EXPLAINED_ROUNDS {
+        assert!(!path.is_at_floor(), "round {round}");
+        now = send_from_host(&mut path, now, u64::from(RTT), &mut seen);
+        path.capacity.deliver(2);
+        path.end_round(now, (RTT + 5_000, RTT + 5_000), true);
+    }
+    assert!(path.is_at_floor());
 }

@@ -41,6 +41,8 @@ Groups:
   jitter     CUBIC downloads over a link with pauses, as Wi-Fi has them
   requests   requests of 100 kB that use a third of the link
   documents  documents of random size that use 40 % of the link
+  local-requests   the same requests, from the background's host
+  local-documents  the same documents, from the background's host
   idle       no foreground, over steady links and links with pauses
   recorded   no foreground, over recorded Wi-Fi and cellular links; needs --data
 

@@ -1,0 +1,62 @@
+//! The room in the window for the host's own foreground.
+
+use super::{Path, Phase, SHIFT, TWO};
+use crate::Timestamp;
+use crate::lull::host::{ForegroundChange, HostTraffic};
+
+/// Rounds with a queue that the host's own foreground may have caused, before it counts as others'.
+pub(super) const EXPLAINED_ROUNDS: u32 = 8;
+/// The host's foreground needs room if it is more than this part of the window, and does so for so many round-trip times
+/// after it did last.
+const ROOM_PART: u64 = 16;
+const ROOM_RTTS: u64 = 4;
+
+impl Path {
+    /// Traffic of this host's foreground connections so far; to be called before each other event.
+    pub fn handle_foreground(&mut self, now: Timestamp, seen: HostTraffic) {
+        let now = self.advance(now);
+        let min_rtt = self.delay.min_rtt();
+        match self.host.handle(now, seen, min_rtt, self.capacity.packets_per_second()) {
+            ForegroundChange::Begins if !self.is_at_floor() && !self.host.is_known() => {
+                self.window = (self.window / 4).max(TWO)
+            }
+            ForegroundChange::Ends => self.handle_host_gone(now),
+            ForegroundChange::Begins | ForegroundChange::None => {}
+        }
+        self.reserved = self.host.room(now, min_rtt);
+        if self.reserved > self.window / ROOM_PART {
+            self.reserved_at = now;
+        }
+    }
+
+    /// The host's foreground has ended: the next pair may end the floor.
+    fn handle_host_gone(&mut self, now: u64) {
+        if let Phase::Floor { since } = self.phase {
+            self.handle_others_gone(now, since);
+            self.patience = 0;
+            self.phase = Phase::Floor { since: now };
+            self.slot = now;
+        }
+    }
+
+    /// Without what is left to the host's own foreground. A train shows something only as a whole.
+    pub(super) fn usable_window(&self) -> u64 {
+        match self.fair_queueing.is_train() {
+            true => self.window,
+            false => self.window.saturating_sub(self.reserved).max(self.window.min(TWO)),
+        }
+    }
+
+    /// What the host's own foreground has sent explains the queue of the round-trip time `low`, and has not done so
+    /// for long.
+    pub(super) fn is_of_host(&self, low: u32) -> bool {
+        let own = ((self.reserved >> (SHIFT / 2)) * self.capacity.packet_micros()) >> (SHIFT / 2);
+        self.explained < EXPLAINED_ROUNDS && u64::from(self.delay.queue(low)) < own
+    }
+
+    /// The host's foreground has needed room in the last rounds.
+    pub(super) fn has_left_room(&self, now: u64) -> bool {
+        let lasts = ROOM_RTTS * u64::from(self.delay.min_rtt());
+        self.reserved_at > 0 && now < self.reserved_at + lasts
+    }
+}
