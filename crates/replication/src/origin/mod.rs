@@ -297,14 +297,8 @@ impl<P: Clone> Origin<P> {
             ToOrigin::Relays(_) => true,
             ToOrigin::Vouch(vouch) => self.vouch(replica, &vouch),
             ToOrigin::Below(all) => self.handle_below(now, replica, all),
-            ToOrigin::Partial(all) => {
-                link.partial = all.into_iter().collect();
-                true
-            }
-            ToOrigin::Price(bytes) => {
-                self.peers.entry(replica).or_default().price = Price::new(bytes);
-                true
-            }
+            ToOrigin::Partial(all) => link.handle_partial(all),
+            ToOrigin::Price(bytes) => self.handle_price(replica, bytes),
             ToOrigin::Resynced(sequence) => link.handle_resynced(sequence),
         };
         if !fine {

@@ -1,8 +1,17 @@
 //! Bodies of which a replica has the first pieces, from an earlier transfer.
 
 use super::Origin;
+use super::peer::Link;
 use crate::message::{BodyHeader, Frame};
 use crate::types::{Digest, PIECE, ReplicaId};
+
+impl Link {
+    /// The bodies of which the replica has the first pieces, and how many: all of them. Returns whether that is allowed.
+    pub(super) fn handle_partial(&mut self, all: Vec<(Digest, u32)>) -> bool {
+        self.partial = all.into_iter().collect();
+        true
+    }
+}
 
 impl<P: Clone> Origin<P> {
     /// The piece with which the transfer of a body begins, from zero: behind those that the replica has reported, and

@@ -27,6 +27,12 @@ impl Price {
 }
 
 impl<P: Clone> Origin<P> {
+    /// A replica has named the bytes that one read is worth on its link. Returns whether that is allowed.
+    pub(super) fn handle_price(&mut self, replica: ReplicaId, bytes_per_read: Bytes) -> bool {
+        self.peers.entry(replica).or_default().price = Price::new(bytes_per_read);
+        true
+    }
+
     /// The bytes that one read is worth on the link of a replica; none if that has no price, or has not named it in its
     /// last connection.
     pub fn bytes_per_read(&self, replica: ReplicaId) -> Option<Bytes> {
