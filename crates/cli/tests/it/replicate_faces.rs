@@ -50,8 +50,9 @@ fn nfs_programs_read_the_export() {
         assert!(listed.contains(&name), "{name} is not in {listed}");
     }
     let copy = site.path("copy");
-    for path in ["how-to/mount.md", "SUMMARY.md"] {
-        let bytes = fs::read(docs().join(path)).unwrap();
+    // libnfs mounts the folder before the last slash, and refuses an empty one.
+    for path in ["how-to/mount.md", "/SUMMARY.md"] {
+        let bytes = fs::read(docs().join(path.trim_start_matches('/'))).unwrap();
         let shown = finish(Command::new("nfs-cat").arg(url(path))).ok();
         assert_eq!(shown.as_bytes(), bytes, "{path}");
         finish(Command::new("nfs-cp").args([&url(path), &copy])).ok();
