@@ -62,7 +62,7 @@ impl Distributing {
         timeout: Option<Duration>,
     ) -> anyhow::Result<ExitCode> {
         let begun = Instant::now();
-        let limit = self.by.map(|at| time_until(at));
+        let limit = self.by.map(time_until);
         let number = client.distribute(names, published.sequence, within, limit).await?;
         let ends = limit.or(timeout).map(|limit| begun + limit);
         let (mut shown, mut done) = (Shown::new(self.json, names), None::<Instant>);

@@ -49,15 +49,17 @@ fn nfs_programs_read_the_export() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         assert!(listed.contains(&name), "{name} is not in {listed}");
     }
-    let copy = site.path("copy");
     // libnfs mounts the folder before the last slash, and refuses an empty one.
     for path in ["how-to/mount.md", "/SUMMARY.md"] {
         let bytes = fs::read(docs().join(path.trim_start_matches('/'))).unwrap();
         let shown = finish(Command::new("nfs-cat").arg(url(path))).ok();
         assert_eq!(shown.as_bytes(), bytes, "{path}");
+        // nfs-cp does not overwrite.
+        let copy = site.path(&format!("copy of {}", bytes.len()));
         finish(Command::new("nfs-cp").args([&url(path), &copy])).ok();
         assert_eq!(fs::read(&copy).unwrap(), bytes, "{path}");
     }
-    let refused = finish(Command::new("nfs-cp").args([&copy, &url("new")]));
+    let own = docs().join("SUMMARY.md");
+    let refused = finish(Command::new("nfs-cp").arg(own).arg(url("how-to/new")));
     assert!(!refused.status.success());
 }

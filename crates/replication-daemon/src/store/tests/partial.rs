@@ -159,7 +159,10 @@ fn body_is_whole_after_any_crashes_or_begins_again() {
             let end = begin + random.below(41 - begin as u64) as usize;
             let stager = receive(&bodies, &bytes, begin, end);
             if random.below(2) == 0 {
-                // Nothing of the process is run any more.
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "a killed process runs no destructor"
+                )]
                 std::mem::forget(stager);
             }
             tear(&folder, random);
