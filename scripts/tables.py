@@ -19,12 +19,13 @@ from pathlib import Path
 # Do not write bytecode into the tree.
 sys.dont_write_bytecode = True
 
-from pages import kernel_results, prefetching, replication, simulations, theorem  # noqa: E402
+from pages import downloads, kernel_results, prefetching, replication, simulations, theorem  # noqa: E402
 from pages.cells import Cell  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 
 PAGES = {
+    "docs/downloads.md": downloads,
     "docs/kernel-results.md": kernel_results,
     "docs/prefetching-results.md": prefetching,
     "docs/replication-results.md": replication,
