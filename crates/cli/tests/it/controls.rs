@@ -140,12 +140,14 @@ client.setsockopt(6, 13, sys.argv[1].encode())
 client.connect(listener.getsockname())
 server, _ = listener.accept()
 windows = []
-for _ in range(40):
+for turn in range(40):
     client.sendall(bytes(500_000))
     left = 500_000
     while left > 0:
         left -= len(server.recv(1 << 16))
-    windows += [one['window_packets'] for one in sockets()]
+    # On a busy machine one look takes more than a second.
+    if turn % 5 == 4:
+        windows += [one['window_packets'] for one in sockets()]
 print(json.dumps(max(windows)))";
     let control = Variant::load(&UNDISTURBED);
     assert_eq!(python(script, &control), 6.0);
