@@ -173,8 +173,8 @@ struct LocalStock {
 impl LocalStock {
     fn of(status: &Value) -> Self {
         let of = |name: &str| status[name].as_u64().unwrap_or(0);
-        // What is left out does not come, unless a read fetches it. Nor does what is not worth its price, and nobody
-        // knows here what that is.
+        // Bodies that the patterns leave out do not come, unless a read fetches them. On a link with a price, only the
+        // origin knows which bodies come.
         let has_price = status["reads_per_gb"].is_number();
         let awaited = |all: &str, left: &str| {
             if has_price { of(&format!("valid_{all}")) } else { of(all).saturating_sub(of(left)) }

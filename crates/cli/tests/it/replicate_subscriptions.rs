@@ -85,7 +85,7 @@ fn file_is_pushed_over_a_priced_link_once_it_is_read_often() {
     };
     write(b'1');
     site.publish(&source, &["--wait", "paris"]);
-    assert_eq!(site.status("paris")["speculative_bytes"], 0, "nobody reads them");
+    assert_eq!(site.status("paris")["speculative_bytes"], 0, "there are no readers");
     for _ in 0..20 {
         assert_eq!(site.get("paris", "/read").body, [b'1'; 50_000]);
         assert_eq!(site.get("paris", "/large").body, [b'1'; 500_000]);

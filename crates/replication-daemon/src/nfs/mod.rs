@@ -43,8 +43,8 @@ use rpc::{Call, Refused, read_record};
 
 /// Calls of one connection that are answered at the same time. The next ones wait.
 const CALLS: usize = 64;
-/// How long a read waits for the replica, if the replica has no shorter limit. Then the client is told to try
-/// again later, and a program that waits can be interrupted.
+/// How long a read waits for the replica, if the replica has no shorter limit. Then `NFS3ERR_JUKEBOX` makes the client
+/// retry, and a waiting program can be interrupted.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The NFS service of a replica.

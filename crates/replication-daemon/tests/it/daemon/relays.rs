@@ -145,14 +145,26 @@ async fn three_levels(site: &Site) -> ([Node; 3], watch::Sender<Gate>) {
     ([upper, lower, leaf], gate)
 }
 
+/// Publishes a body as the file `large`.
+async fn write(site: &Site, bytes: &[u8]) -> Sequence {
+    let files = [("large", Some(bytes))];
+    site.origin().write(site.transaction(&files)).await.expect("written")
+}
+
+/// All three levels get the body.
+async fn assert_arrives(site: &Site, leaf: &Node, at: Sequence, bytes: &[u8]) {
+    let names = ["upper", "lower", "leaf"].map(str::to_owned);
+    site.origin().wait_for(&names, at).await.expect("they are known");
+    assert!(leaf.read(at).await == bytes);
+}
+
 #[test]
 fn bodies_are_passed_on_before_they_are_complete() {
     runtime().block_on(async {
         let site = Site::new(0).await;
         let ([upper, lower, leaf], gate) = three_levels(&site).await;
         let large = body(1, LARGE);
-        let files = [("large", Some(&large[..]))];
-        let at = site.origin().write(site.transaction(&files)).await.expect("written");
+        let at = write(&site, &large).await;
         // The last bytes have not reached the first relay, and the leaf has the first ones.
         patient("the first pieces", || leaf.received() > LARGE as u64 / 4).await;
         for node in [&upper, &lower, &leaf] {
@@ -161,9 +173,7 @@ fn bodies_are_passed_on_before_they_are_complete() {
             assert_eq!(status.valid_bytes, 0);
         }
         gate.send_replace(Gate::Open);
-        let names = ["upper", "lower", "leaf"].map(str::to_owned);
-        site.origin().wait_for(&names, at).await.expect("they are known");
-        assert!(leaf.read(at).await == large);
+        assert_arrives(&site, &leaf, at, &large).await;
         let status = site.origin().status();
         assert_eq!((status.pushed, status.demands), (1, 0));
         for node in [&upper, &lower, &leaf] {
@@ -179,15 +189,12 @@ fn body_cut_off_at_the_relay_is_cut_off_below() {
         let site = Site::new(0).await;
         let ([upper, lower, leaf], gate) = three_levels(&site).await;
         let large = body(1, LARGE);
-        let files = [("large", Some(&large[..]))];
-        let at = site.origin().write(site.transaction(&files)).await.expect("written");
+        let at = write(&site, &large).await;
         patient("the first pieces", || leaf.received() > LARGE as u64 / 4).await;
         gate.send_replace(Gate::Cuts);
         patient("the end", || upper.was_told("`large` was cut off")).await;
         gate.send_replace(Gate::Open);
-        let names = ["upper", "lower", "leaf"].map(str::to_owned);
-        site.origin().wait_for(&names, at).await.expect("they are known");
-        assert!(leaf.read(at).await == large);
+        assert_arrives(&site, &leaf, at, &large).await;
         drop(lower);
     });
 }

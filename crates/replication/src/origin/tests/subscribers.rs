@@ -99,7 +99,7 @@ fn body_below_the_price_of_the_link_is_only_sent_on_demand() {
         bench.say(ToOrigin::Price(Bytes(10)));
         bench.say(ToOrigin::Ping { sent: LocalTime::default() });
         assert_eq!(bench.origin.bytes_per_read(REPLICA), Some(Bytes(10)));
-        assert_eq!(bench.pushed(), [0; 0], "{strategy}: nobody reads them");
+        assert_eq!(bench.pushed(), [0; 0], "{strategy}: there are no readers");
         assert!(bench.origin.has_arrived(REPLICA, &path("a"), at), "it is not waited for");
         bench.say(ToOrigin::Demand(path("a")));
         let told = bench.origin.poll_demand(REPLICA).expect("an answer").message;
