@@ -224,9 +224,18 @@ static LULL_INLINE bool is_held_back(const struct sock *sk, const struct lull_so
 static LULL_INLINE void acknowledge_shared(struct sock *sk, struct lull_socket *s,
 					   struct shared_path *p, const struct ack *ack)
 {
+	u64 rtt_us = tcp_of(sk)->srtt_us >> 3;
+	bool leaves_room;
+
 	begin_event(p, ack->now_us);
 	lull_on_ack(&p->state, &s->member, ack);
+	leaves_room = !lull_path_is_at_floor(&p->state) &&
+		      lull_path_has_left_room(&p->state, ack->now_us);
 	bpf_spin_unlock(&p->lock);
+	/* Without the time in which nothing was in flight. */
+	if (leaves_room && !ack->app_limited && s->acked_us)
+		s->yielded_us += lull_min(lull_less(ack->now_us, s->acked_us), rtt_us);
+	s->acked_us = ack->now_us;
 	apply(sk, s);
 }
 

@@ -22,9 +22,10 @@ struct shared_path {
 
 /* The state of `lull` for each socket. */
 struct lull_socket {
-	/* Pauses between pairs on a path that yields. First: exec.bpf.c reads it as struct
-	 * exec_state. */
+	/* Pauses between pairs on a path that yields, and time in which the window left room for
+	 * this host's foreground. First: exec.bpf.c reads it as struct exec_state. */
 	u64 yielded_us;
+	u64 acked_us; /* the last acknowledgement */
 	struct lull_member member;
 	struct path_key key;
 	u64 epoch;	 /* of its path; 0: it shares none, and runs Nice alone */

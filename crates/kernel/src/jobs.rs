@@ -54,8 +54,7 @@ pub struct Job {
     pub udp_bytes: Option<u64>,
     /// UDP by network, if it yields, likewise.
     pub udp: Vec<UdpSample>,
-    /// Time that closed connections have spent yielding. Zero under a congestion control that keeps it for
-    /// the path.
+    /// Time that closed connections have spent yielding.
     pub yielded: Option<Duration>,
 }
 

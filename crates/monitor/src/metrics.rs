@@ -112,8 +112,7 @@ fn register_jobs(registry: &mut Registry, snapshot: &Snapshot) {
     registry.register("lull_job_sent_bytes", "Payload that a job has sent", sent);
     let help = "Payload that a job has received";
     registry.register("lull_job_received_bytes", help, received);
-    let help = "Time that connections of a job have spent yielding, summed over connections. 0 under lull, which \
-                yields by path";
+    let help = "Time that closed connections of a job have spent yielding, summed over connections";
     registry.register("lull_job_yielding_seconds", help, yielding);
     let [processes, connections, paused, age, window, delay] = gauges;
     registry.register("lull_job_processes", "Processes of a job", processes);
