@@ -22,8 +22,8 @@ until "$LULL" replica join - replica <ticket; do sleep 0.1; done
 "$LULL" exec --quiet --name job --cc lull -- python3 -c "$TRANSFERS" <input &
 exec 3>input
 "$LULL" exporter --listen 127.0.0.1:7074 &
-# Series of jobs and paths are there once the job has sent.
-for _ in $(seq 200); do
+# Series of jobs and paths are there once the job has sent, which waits for the kernel to check its congestion control.
+for _ in $(seq 1200); do
     curl --silent http://127.0.0.1:7074/metrics | grep --quiet "lull_job_queueing_delay_seconds{" && break
     sleep 0.1
 done

@@ -119,7 +119,7 @@ fn harmless_cookies_use_a_copy_behind_a_cdn() {
     let network = Network::with("");
     let mut chromium = network.visitor_with_a_copy("_ga=GA1.1.1; path=/");
     wait_for(&network.proxy, "the confirmation", |status| status["renewed"] == 1);
-    thread::sleep(Duration::from_millis(300));
+    thread::sleep(Duration::from_secs(2));
     chromium.click("#b", &network.url("/b"));
     assert_eq!(chromium.run(DELIVERY), "cache");
 }
