@@ -157,7 +157,7 @@ static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
 	}
 	LULL_FORGET();
 	if (!is_maybe_delayed)
-		lull_delay_on_sample(&p->delay, now_us, rtt);
+		lull_path_on_exact_sample(p, now_us, rtt);
 	else if (rtt > lull_path_min_rtt(p) + lull_path_noise_margin(p))
 		return;
 	m->highest = lull_max(m->highest, rtt);

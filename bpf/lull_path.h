@@ -190,6 +190,38 @@ static LULL_INLINE u64 lull_path_has_left_room(const struct lull_path *p, u64 no
 	       (lull_is_least(now_us, p->reserved_at + lasts) ^ 1);
 }
 
+/* The window has made room already. If it fills what that leaves, the path carries no more. */
+static LULL_INLINE void lull_path_shrink_beside_host(struct lull_path *p)
+{
+	u64 full = lull_most_of(lull_path_full_window(p), LULL_TWO);
+	u64 is_used = lull_is_least(lull_path_window(p), lull_most_of(full, LULL_MIN_RETURN)) &
+		      lull_capacity_is_reached(&p->capacity);
+
+	p->explained++;
+	p->window = lull_least_of(p->window, full);
+	if (is_used) {
+		lull_growth_hold_at(&p->growth, p->window);
+		lull_capacity_confirm(&p->capacity);
+	}
+}
+
+/* The window that may not be passed now: such rounds do not show whether the path carries more. */
+static LULL_INLINE u64 lull_path_most_beside_host(const struct lull_path *p, u64 now_us)
+{
+	u64 full = lull_path_full_window(p);
+	u64 more = lull_most_of(full + full / 4, LULL_MIN_RETURN) + p->reserved;
+
+	more = lull_choose(lull_capacity_is_confirmed(&p->capacity), full, more);
+	return lull_choose(lull_path_has_left_room(p, now_us), more, LULL_WINDOW_LIMIT);
+}
+
+/* A round-trip time that no receiver has held back. Bursts of the host's own foreground are not jitter. */
+static LULL_INLINE void lull_path_on_exact_sample(struct lull_path *p, u64 now_us, u32 rtt)
+{
+	if (!lull_path_has_left_room(p, now_us))
+		lull_delay_on_sample(&p->delay, now_us, rtt);
+}
+
 static LULL_INLINE void lull_path_enter_use(struct lull_path *p, u32 rounds)
 {
 	p->phase = LULL_USE;
@@ -235,13 +267,13 @@ static LULL_INLINE void lull_path_grow(struct lull_path *p, u64 now_us, u32 trig
 	u64 gentle = lull_path_packets_in(p, lull_max(trigger, queue) / 2);
 	u64 full = lull_path_full_window(p);
 	bool is_known = lull_capacity_is_confirmed(&p->capacity);
-	u64 grown, most;
+	u64 most = lull_path_most_beside_host(p, now_us);
+	u64 grown;
 
-	/* Such rounds do not show whether the path carries more. */
-	if (lull_path_has_left_room(p, now_us) && is_known && p->window >= full)
+	if (p->window >= most)
 		return;
 	if (is_shallow && (p->window < full || !is_known)) {
-		most = is_known ? full : LULL_WINDOW_LIMIT;
+		most = is_known ? full : most;
 		p->window = lull_growth_grow_in_shallow(p->window, step, most);
 		lull_growth_remember_window(&p->growth, p->window);
 		if (p->window == most)
@@ -252,7 +284,7 @@ static LULL_INLINE void lull_path_grow(struct lull_path *p, u64 now_us, u32 trig
 	gentle = lull_min(lull_max(gentle, LULL_ONE / 4), p->window / 4);
 	grown = lull_growth_grow(&p->growth, p->window, gentle,
 				 lull_competition_pause_is_over(&p->competition_pause, now_us), full);
-	most = is_shallow ? p->window + gentle : grown;
+	most = is_shallow ? lull_min(most, p->window + gentle) : most;
 	p->window = lull_min(grown, most);
 }
 
@@ -405,9 +437,7 @@ static LULL_INLINE void lull_path_end_queued_round(struct lull_path *p, u64 now_
 	u64 least = lull_max(p->window / 8 * 7, LULL_TWO);
 
 	if (lull_path_is_of_host(p, low)) {
-		/* The window has made room already. */
-		p->explained++;
-		p->window = lull_min(p->window, lull_max(lull_path_full_window(p), LULL_TWO));
+		lull_path_shrink_beside_host(p);
 	} else if (!lull_path_is_foreign(p, low, trigger)) {
 		p->window = lull_min(lull_max(lull_path_full_window(p), least), p->window);
 		lull_growth_hold_at(&p->growth, p->window);

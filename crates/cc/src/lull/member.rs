@@ -165,7 +165,7 @@ impl Member {
             path.delay.record(now, rtt);
         }
         if !is_maybe_delayed {
-            path.delay.handle_sample(now, rtt);
+            path.handle_exact_sample(now, rtt);
         } else if rtt > path.delay.min_rtt() + path.noise_margin() {
             // What the receiver may have added can only hide the absence of a queue.
             return;

@@ -378,9 +378,7 @@ impl Path {
     fn end_queued_round(&mut self, now: u64, round: (u32, u32), trigger: u32) {
         let (rounds, low) = round;
         if self.is_of_host(low) {
-            // The window has made room already.
-            self.explained += 1;
-            self.window = self.window.min(self.full_window().max(TWO));
+            self.shrink_beside_host();
         } else if !self.is_foreign(low, trigger) {
             // The capacity may be known too low still.
             let least = (self.window / 8 * 7).max(TWO);
@@ -453,12 +451,12 @@ impl Path {
         let full = self.full_window();
         let step = self.packets_in(self.delay.full_queue() / 4);
         let is_known = self.capacity.is_confirmed();
-        // Rounds that leave room to the host's own foreground do not show whether the path carries more.
-        if self.has_left_room(now) && is_known && self.window >= full {
+        let most = self.most_beside_host(now);
+        if self.window >= most {
             return;
         }
         if self.is_shallow() && (self.window < full || !is_known) {
-            let most = if is_known { full } else { WINDOW_LIMIT };
+            let most = if is_known { full } else { most };
             self.window = grow_in_shallow(self.window, step, most);
             self.growth.remember_window(self.window);
             if self.window == most {
@@ -473,7 +471,7 @@ impl Path {
         let grown =
             self.growth.grow(self.window, gentle, self.competition_pause.is_over(now), full);
         // Larger steps would fill a shallow buffer before the first one shows in a queue.
-        let most = if self.is_shallow() { self.window + gentle } else { grown };
+        let most = if self.is_shallow() { most.min(self.window + gentle) } else { most };
         self.window = grown.min(most);
     }
 

@@ -1,6 +1,6 @@
 //! The room in the window for the host's own foreground.
 
-use super::{Path, Phase, SHIFT, TWO};
+use super::{MIN_RETURN, Path, Phase, SHIFT, TWO, WINDOW_LIMIT};
 use crate::Timestamp;
 use crate::lull::host::{ForegroundChange, HostTraffic};
 
@@ -52,6 +52,37 @@ impl Path {
     pub(super) fn is_of_host(&self, low: u32) -> bool {
         let own = ((self.reserved >> (SHIFT / 2)) * self.capacity.packet_micros()) >> (SHIFT / 2);
         self.explained < EXPLAINED_ROUNDS && u64::from(self.delay.queue(low)) < own
+    }
+
+    /// A queue that the host's own foreground explains: the window has made room already. If it fills what that leaves,
+    /// the path carries no more.
+    pub(super) fn shrink_beside_host(&mut self) {
+        let full = self.full_window().max(TWO);
+        let is_used = self.usable_window() >= full.max(MIN_RETURN) && self.capacity.is_reached();
+        self.explained += 1;
+        self.window = self.window.min(full);
+        if is_used {
+            self.growth.hold_at(self.window);
+            self.capacity.confirm();
+        }
+    }
+
+    /// The window that may not be passed now. Rounds that leave room to the host's own foreground do not show whether the
+    /// path carries more than the background uses of it.
+    pub(super) fn most_beside_host(&self, now: u64) -> u64 {
+        let full = self.full_window();
+        match self.has_left_room(now) {
+            false => WINDOW_LIMIT,
+            true if self.capacity.is_confirmed() => full,
+            true => (full + full / 4).max(MIN_RETURN) + self.reserved,
+        }
+    }
+
+    /// A round-trip time that no receiver has held back. Bursts of the host's own foreground are not jitter of the path.
+    pub(in crate::lull) fn handle_exact_sample(&mut self, now: u64, rtt: u32) {
+        if !self.has_left_room(now) {
+            self.delay.handle_sample(now, rtt);
+        }
     }
 
     /// The host's foreground has needed room in the last rounds.

@@ -132,3 +132,46 @@ fn lasting_queue_of_host_foreground_ends_in_floor() {
     }
     assert!(path.is_at_floor());
 }
+
+#[test]
+fn window_beside_host_passes_little_more_than_was_used() {
+    let ((mut path, now), mut seen) = (shallow_path(FULL), HostTraffic::default());
+    path.delay.forget_full_queue();
+    path.capacity.doubt();
+    let mut now = send_from_host(&mut path, now, 1_000_000, &mut seen);
+    for _ in 0..100 {
+        now = send_from_host(&mut path, now, u64::from(RTT), &mut seen);
+        path.capacity.deliver(2);
+        path.end_round(now, (RTT, RTT), true);
+        assert!(path.usable_window() <= FULL / 4 * 5, "{} of {FULL}", path.usable_window());
+    }
+    // Such a window fills what the foreground leaves: the path carries no more.
+    path.window = FULL + path.reserved;
+    path.capacity.deliver(50);
+    path.end_round(now + u64::from(RTT), (RTT + 20_000, RTT + 20_000), true);
+    now += 2 * u64::from(RTT);
+    path.capacity.deliver(50);
+    path.window = FULL + path.reserved;
+    path.end_round(now, (RTT + 20_000, RTT + 20_000), true);
+    assert_eq!(path.window, FULL);
+    assert!(path.capacity.is_confirmed());
+}
+
+#[test]
+fn bursts_of_host_foreground_are_not_jitter() {
+    for (sends, least) in [(true, 0), (false, 4_000)] {
+        let ((mut path, mut now), mut seen) = (shallow_path(FULL), HostTraffic::default());
+        path.delay.forget_full_queue();
+        for step in 0..400 {
+            let rtt = RTT + step * step % 11 * 800;
+            now = if sends {
+                send_from_host(&mut path, now, 12_000, &mut seen)
+            } else {
+                now + 12_000
+            };
+            path.handle_exact_sample(now, rtt);
+        }
+        let noise = path.delay.noise();
+        assert!(noise >= least && (noise > 0) != sends, "{noise}, sends: {sends}");
+    }
+}
