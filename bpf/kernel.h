@@ -153,6 +153,7 @@ struct tcp_sock {
 	u32 rcv_wup;
 	u32 rcv_nxt;
 	u32 rcv_wnd;
+	u32 window_clamp;
 	u32 data_segs_in;
 	u32 tsoffset;
 	u16 advmss;

@@ -45,8 +45,8 @@ enum {
 	/* A larger clamp makes the kernel choose a window scale above 7, and then the least window is more
 	 * than a packet. */
 	MAX_CLAMP = (8 << 20) - 1,
-	/* What the kernel makes of it is less than a packet (SOCK_MIN_RCVBUF / 2). */
-	MIN_CLAMP = 1,
+	/* Less than a packet: what the kernel makes of less (SOCK_MIN_RCVBUF / 2). */
+	MIN_CLAMP = 1152,
 	/* The 12 bytes of options with a time stamp that Linux sends: two of padding, kind, length. */
 	TIME_STAMP_OPTION = 0x0101080a,
 	TIME_STAMP_BYTES = 32,
@@ -77,7 +77,6 @@ static LULL_INLINE void begin(struct bpf_sock_ops *ops)
 		return;
 	join_entry((struct sock *)tp, s, weight);
 	s->tsoffset = tp->tsoffset;
-	s->clamp = MAX_CLAMP;
 	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG |
 						       BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 }
@@ -101,12 +100,9 @@ static LULL_INLINE void look(const struct tcp_sock *tp, struct receive_arrival *
 
 static LULL_INLINE u32 clamp_of(const struct tcp_sock *tp, const struct receive_download *d)
 {
-	u32 packets = receive_packets(d);
-	u64 bytes = (u64)packets * tp->advmss;
+	u64 bytes = (u64)receive_packets(d) * tp->advmss;
 
-	if (!packets)
-		return MIN_CLAMP;
-	return bytes < MAX_CLAMP ? bytes : MAX_CLAMP;
+	return lull_least_of(lull_most_of(bytes, MIN_CLAMP), MAX_CLAMP);
 }
 
 static LULL_INLINE void stop(struct bpf_sock_ops *ops, struct receive_socket *s)
@@ -157,10 +153,9 @@ static LULL_INLINE void advertise(struct bpf_sock_ops *ops)
 	bpf_spin_unlock(&e->lock);
 	receive_after(&s->download, &s->arrival, window);
 	clamp = clamp_of(tp, &s->download);
-	if (clamp == s->clamp)
-		return;
-	s->clamp = clamp;
-	set_clamp(ops, clamp);
+	/* The kernel raises the clamp on its own, with the buffer of a socket that receives much. */
+	if (clamp != tp->window_clamp)
+		set_clamp(ops, clamp);
 }
 
 static LULL_INLINE void end(struct bpf_sock_ops *ops)

@@ -22,7 +22,7 @@ struct receive_socket {
 	struct path_key key;
 	u64 epoch;   /* of its path; 0: it shares none, and is not slowed */
 	u64 looked_us; /* when it last checked its path */
-	u32 clamp;   /* the window clamp that was set last, in bytes */
+	u32 reserved;
 	u32 tsoffset; /* what the kernel adds to time stamps of the socket */
 	/* Of the event under way: on the stack, the verifier would follow each of their values. */
 	struct receive_arrival arrival;

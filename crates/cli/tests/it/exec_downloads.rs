@@ -25,6 +25,25 @@ while part := client.recv(1 << 16):
 scale = client.getsockopt(6, 11, 8)[6] >> 4
 print(scale, clamp, received == data)";
 
+/// Receives 40 bytes one by one. After half of them the program sets a clamp of its own. Prints the last clamp.
+const SETS_CLAMP: &str = "import socket, threading, time
+listener = socket.create_server(('127.0.0.1', 0))
+def serve():
+    server, _ = listener.accept()
+    with server:
+        for _ in range(40):
+            time.sleep(0.01)
+            server.sendall(b'.')
+threading.Thread(target=serve, daemon=True).start()
+client = socket.create_connection(listener.getsockname())
+received, clamp = 0, 0
+while part := client.recv(1 << 16):
+    received += len(part)
+    clamp = client.getsockopt(6, 10)
+    if received <= 20 < received + len(part):
+        client.setsockopt(6, 10, 4_000_001)
+print(clamp)";
+
 /// Runs the script with these options: window scale, clamp and whether all arrived; and the summary.
 fn download(options: &[&str]) -> (i64, i64, bool, Value) {
     let control = Variant::unloaded();
@@ -48,6 +67,18 @@ fn received_bytes_are_in_the_background_by_default() {
     // A larger scale would make the smallest window more than a packet.
     assert!(scale <= 7, "{scale}");
     assert!(clamp < 8 << 20, "{clamp}");
+}
+
+/// The kernel raises the clamp as well, with the buffer of a socket that receives much.
+#[test]
+fn clamp_that_others_have_raised_is_set_again() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"));
+    let control = Variant::unloaded();
+    let mut command = lull(&["exec", "--cc", &control.0, "--automatic", "--quiet"]);
+    command.args(["--", "python3", "-c", SETS_CLAMP]).stdin(Stdio::null());
+    let said = finish(&mut command);
+    let clamp: u32 = said.out.trim().parse().unwrap_or_else(|why| panic!("{why}: {said:?}"));
+    assert!(clamp < 4_000_001, "{clamp}");
 }
 
 #[test]
