@@ -113,6 +113,29 @@ static LULL_INLINE void stop(struct bpf_sock_ops *ops, struct receive_socket *s)
 					       ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 }
 
+/* After an arrival: the window that the segment advertises. A global function is verified by itself, and not again for
+ * each state of its caller. */
+__attribute__((noinline)) int set_window(struct bpf_sock_ops *ops, u64 path_window)
+{
+	struct bpf_sock *sk = ops->sk;
+	struct receive_socket *s;
+	struct tcp_sock *tp;
+	u32 clamp;
+
+	if (!sk)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(sk);
+	s = bpf_sk_storage_get(&downloads, sk, 0, 0);
+	if (!tp || !s)
+		return 0;
+	receive_after(&s->download, &s->arrival, path_window);
+	clamp = clamp_of(tp, &s->download);
+	/* The kernel raises the clamp on its own, with the buffer of a socket that receives much. */
+	if (clamp != tp->window_clamp)
+		set_clamp(ops, clamp);
+	return 0;
+}
+
 /* A segment is about to leave. */
 static LULL_INLINE void advertise(struct bpf_sock_ops *ops)
 {
@@ -121,7 +144,6 @@ static LULL_INLINE void advertise(struct bpf_sock_ops *ops)
 	struct receive_entry *e;
 	struct tcp_sock *tp;
 	u64 window;
-	u32 clamp;
 
 	/* The kernel only asks for the length of the options, to know how much data fits. */
 	if (ops->args[0] & BPF_WRITE_HDR_TCP_CURRENT_MSS || !sk)
@@ -151,11 +173,7 @@ static LULL_INLINE void advertise(struct bpf_sock_ops *ops)
 	receive_on_arrival(&e->state, &s->download, &s->arrival, &s->news, &s->ack);
 	window = lull_path_window(&e->state.path);
 	bpf_spin_unlock(&e->lock);
-	receive_after(&s->download, &s->arrival, window);
-	clamp = clamp_of(tp, &s->download);
-	/* The kernel raises the clamp on its own, with the buffer of a socket that receives much. */
-	if (clamp != tp->window_clamp)
-		set_clamp(ops, clamp);
+	set_window(ops, window);
 }
 
 static LULL_INLINE void end(struct bpf_sock_ops *ops)
