@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Holds the dependencies against deny.toml. Without arguments all of it, and installs cargo-deny
-# if it is missing, which takes some minutes; the advisories are fetched from the network.
+# Checks the dependencies against deny.toml: all of it, or the checks that the arguments name. It installs cargo-deny if
+# that is missing, which takes some minutes. Advisories come from the network.
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
 

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What every script here opens with: stop at the first error, stand at the root of the tree, and
-# find the programs that a plain user's PATH leaves out.
+# Every script here sources this first: stop at the first error, change to the root of the tree, and add folders of
+# programs that are not in a user's PATH.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Tools that scripts/setup.sh installs into the tree.

@@ -86,7 +86,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DSCP", default_value = "le", value_parser = parse_dscp)]
     dscp: Dscp,
     /// Which TCP traffic yields: both, send (what the program sends) or receive (what it receives)
-    #[arg(long, value_name = "DIRECTION", default_value = "both", value_parser = parse_direction)]
+    #[arg(long, value_name = "DIRECTION", default_value_t)]
     direction: Direction,
     /// UDP that the program sends, QUIC included: pass (it is not slowed) or yield (packets beyond the spare capacity
     /// of their path get an ECN mark, or are dropped if their sender does not support ECN). With yield, Lull sends
@@ -169,15 +169,6 @@ pub(crate) fn parse_dscp(text: &str) -> Result<Dscp, &'static str> {
         "le" => Ok(Dscp::Le),
         "none" => Ok(Dscp::None),
         _ => Err("it is le or none"),
-    }
-}
-
-fn parse_direction(text: &str) -> Result<Direction, &'static str> {
-    match text {
-        "both" => Ok(Direction::Both),
-        "send" => Ok(Direction::Send),
-        "receive" => Ok(Direction::Receive),
-        _ => Err("it is both, send or receive"),
     }
 }
 

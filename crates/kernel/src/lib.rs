@@ -87,7 +87,7 @@ pub use owners::Owner;
 pub use parameters::{Algorithm, MinWindow, Parameters};
 pub use paths::{Foreground, Phase, Prefix, SharedPath};
 pub use read_background::read_background;
-pub use receive::Direction;
+pub use receive::{BadDirection, Direction};
 pub use registered_control::{RegisteredControl, register_control};
 pub use run::{Ending, Outcome, Summary, Traffic, run};
 pub use schedule::wait_for_allowed_hours;

@@ -1,7 +1,9 @@
 //! Downloads of a background's processes yield: `bpf/receive.bpf.c`.
 
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::str::FromStr;
 
 use libbpf_rs::libbpf_sys::bpf_attach_type;
 use libbpf_rs::query::MapInfoIter;
@@ -27,7 +29,36 @@ pub enum Direction {
     Receive,
 }
 
+/// A text that is not a direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is both, send or receive")]
+pub struct BadDirection;
+
+impl FromStr for Direction {
+    type Err = BadDirection;
+
+    fn from_str(text: &str) -> Result<Self, BadDirection> {
+        Self::ALL.into_iter().find(|direction| direction.name() == text).ok_or(BadDirection)
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 impl Direction {
+    const ALL: [Direction; 3] = [Direction::Both, Direction::Send, Direction::Receive];
+
+    fn name(self) -> &'static str {
+        match self {
+            Direction::Both => "both",
+            Direction::Send => "send",
+            Direction::Receive => "receive",
+        }
+    }
+
     /// Whether sent traffic yields.
     pub fn sends(self) -> bool {
         self != Direction::Receive

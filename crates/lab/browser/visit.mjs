@@ -132,10 +132,10 @@ if (warmUp && token) await until('a budget of lull web', 90_000, async () => isW
 await pause(500);
 const asked = lines(file('access.log'), before.nginx).map(line => JSON.parse(line));
 const ahead = asked.filter(one => one.ahead.startsWith('prefetch') && one.method === 'GET' && one.status === 200);
-// Of `lull web`: the bytes of bodies, `-` for none. What was fetched ahead is not in it.
+// Of `lull web`: the bytes of bodies, `-` for none. What was prefetched is not in it.
 const through = lines(file('lull.log'), before.lull).map(line => Number(line.match(/" \d{3} (\d+|-) "/)?.[1]) || 0);
 const hits = navigations.filter(one => one.hit);
-// Those that the server's log names as fetched ahead, since their visitor came.
+// Those that the server's log names as prefetched, since their visitor came.
 const isNamed = ({ to, log: [from, until] }) => lines(file('access.log'), from, until).map(line => JSON.parse(line))
   .some(one => one.ahead.startsWith('prefetch') && one.method === 'GET' && one.status === 200 && one.path === to);
 const named = hits.filter(isNamed).length;

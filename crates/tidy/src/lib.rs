@@ -20,6 +20,7 @@ mod text;
 mod tree;
 mod unsafety;
 mod unused;
+mod volume;
 
 use std::fmt;
 
@@ -57,7 +58,7 @@ impl fmt::Display for Finding {
 
 /// All violations in `tree`, by file and line.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 21] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 22] = [
         functions::long_functions,
         circles::circles,
         text::machine_paths,
@@ -79,6 +80,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         links::summary,
         links::test_names,
         test_names::long_names,
+        volume::too_many_words,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
     findings.sort();

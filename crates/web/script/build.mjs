@@ -13,7 +13,7 @@ const esbuild = require('esbuild');
 
 const read = name => readFileSync(new URL(name, import.meta.url), 'utf8');
 // The line of lull.js that one of the two ways to prefetch a page replaces.
-const HERE = '// Here by-fetch.js or by-worker.js comes in: how a page is fetched ahead.\n';
+const HERE = '// Here by-fetch.js or by-worker.js comes in: how a page is prefetched.\n';
 const page = way => {
   const parts = read('lull.js').split(HERE);
   if (parts.length !== 2) throw new Error('lull.js must have the line once: ' + HERE);

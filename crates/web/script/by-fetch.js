@@ -1,4 +1,4 @@
-// How a page is fetched ahead where the browser's cache has it for the navigation: by the script, or
+// How a page is prefetched where the browser's cache has it for the navigation: by the script, or
 // by speculation rules. A part of lull.js.
 //
 // How the page at hand came.

@@ -1,4 +1,4 @@
-// How a page is fetched ahead where a navigation takes nothing from the browser's cache that a script
+// How a page is prefetched where a navigation takes nothing from the browser's cache that a script
 // has fetched: by a service worker (worker.js), which keeps it, and shows it if the site says so. A
 // part of lull.js.
 //

@@ -19,7 +19,7 @@ let rounds = 64;
 // The timer is none if nothing is to be done later: until the page has loaded, and while a list is dealt with,
 // who comes back to the tab begins nothing.
 let first = true, told, off, leaving, lcp, timer = doc;
-// What was fetched ahead of what was hinted, and the list that named something last.
+// What was prefetched of what was hinted, and the list that named something last.
 let tried = new Set, known = {};
 // Whether nothing is fetched now. More than a question can name are for no page: what it cannot name would
 // be hinted again.
@@ -48,7 +48,7 @@ try {
 // Whether user, network (not of 2g or slow-2g) and battery have something to spare.
 const net = navigator.connection, power = await navigator.getBattery?.().catch(() => 0);
 if (sessionStorage.lull || net?.saveData || /2/.test(net?.effectiveType) || matchMedia('(prefers-reduced-data)').matches || power?.level < .2 && !power.charging) return timer = 0;
-// Parts of the page that the browser had: of what was fetched ahead nobody else tells the site that it was wanted.
+// Parts of the page that the browser had: nothing else shows the site that a prefetched one was used.
 const used = first ? performance.getEntriesByType('resource').filter(isHit).slice(0, 64).map(one => one.name.replace(here.origin, '')) : [];
 const list = await (await fetch(lull + 'hints', {
 method: 'POST', priority: 'low', headers: {'Content-Type': 'application/json'},
@@ -76,7 +76,7 @@ one.matches('[rel~=nofollow],[data-lull=off],[download]') && target(one) === who
 // That of the page at hand, if of none.
 const bare = (whole = here.href) => whole.split('#')[0];
 
-// Here by-fetch.js or by-worker.js comes in: how a page is fetched ahead.
+// Here by-fetch.js or by-worker.js comes in: how a page is prefetched.
 
 const stay = () => {
 later(1);

@@ -138,7 +138,7 @@ pub struct Beacon {
     /// Its delivery, once per page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nav: Option<Navigation>,
-    /// The page that the visitor goes to now, while it is still being fetched ahead: its hint's URL.
+    /// The page that the visitor goes to now, while it is still being prefetched: its hint's URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaits: Option<String>,
 }

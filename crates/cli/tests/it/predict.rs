@@ -545,7 +545,7 @@ fn data(name: &str) -> Option<PathBuf> {
 #[test]
 fn real_logs_give_hit_rates_above_the_baselines() {
     let bench = Bench::new();
-    // At 1, 2, 5, 10, 20, 50 and 100 kB fetched ahead per page the default is at or above all baselines.
+    // At 1, 2, 5, 10, 20, 50 and 100 kB prefetched per page the default is at or above all baselines.
     for (name, requests, page) in [
         ("nasa-1995-08-01.clf.gz", 30_969, "/shuttle/missions/missions.html"),
         ("semicomplete-2015-05.combined.gz", 10_000, "/projects/xdotool/"),

@@ -41,9 +41,6 @@ impl JobChange {
 
 const WEIGHTS: RangeInclusive<u32> = 1..=Member::MAX_WEIGHT;
 
-const DIRECTIONS: [(&str, Direction); 3] =
-    [("both", Direction::Both), ("send", Direction::Send), ("receive", Direction::Receive)];
-
 /// The request for a background.
 ///
 /// # Errors
@@ -62,12 +59,11 @@ pub(super) fn to_line(choice: &Choice) -> Result<String, &'static str> {
         Dscp::None => "none",
     };
     let mut line = format!("background {VERSION} {dscp}");
-    let direction = DIRECTIONS.into_iter().find(|(_, direction)| *direction == choice.direction);
-    let direction = direction.filter(|(_, direction)| *direction != Direction::Both);
+    let direction = Some(choice.direction).filter(|it| *it != Direction::Both);
     let settings = [
         choice.name.as_ref().map(|name| format!(" name={name}")),
         choice.weight.map(|weight| format!(" weight={weight}")),
-        direction.map(|(name, _)| format!(" direction={name}")),
+        direction.map(|it| format!(" direction={it}")),
         choice.hours.map(|hours| format!(" zone={} between={hours}", hours.zone())),
     ];
     let settings: String = settings.into_iter().flatten().collect();
@@ -109,9 +105,7 @@ pub(super) fn parse(line: &str) -> Option<Choice> {
         match key {
             "name" => choice.name = Some(value.to_owned()),
             "weight" => choice.weight = Some(value.parse().ok().filter(|it| WEIGHTS.contains(it))?),
-            "direction" => {
-                choice.direction = DIRECTIONS.into_iter().find(|(known, _)| *known == value)?.1;
-            }
+            "direction" => choice.direction = value.parse().ok()?,
             "zone" => zone = value.parse().ok()?,
             "between" => choice.hours = Some(value.parse().ok()?),
             _ => return None,

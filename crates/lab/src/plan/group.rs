@@ -22,7 +22,8 @@ use lull_emulator::traffic::{Action, Probes, Work};
 pub struct Group {
     /// Its name in expressions.
     pub name: String,
-    /// Its title for readers.
+    /// Its title for readers. A part of the cell's hash, as all of a group: with another title, all records of the
+    /// plan are to be measured again.
     pub title: Option<String>,
     /// The sender's congestion control: one of the plan's controls, or one of the kernel's.
     pub control: String,

@@ -18,7 +18,7 @@ use super::trace::{Arrival, DocumentId};
 /// When lists come, and how they are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HintUse {
-    /// Nothing is fetched ahead.
+    /// Nothing is prefetched.
     Never,
     /// The list comes with the answer to a page, also to a page that was left meanwhile, and replaces the
     /// previous one. Each fetch begins this long after the last answer to demand, or later (Nice §6.1).
@@ -97,7 +97,7 @@ pub enum PageReport {
         /// And until all of its parts had; none if it was left before.
         loaded: Option<Duration>,
     },
-    /// The page is left for one that is being fetched ahead.
+    /// The page is left for one that is being prefetched.
     Awaits {
         /// The page.
         page: DocumentId,
@@ -113,9 +113,9 @@ pub enum Origin {
     Network,
     /// The cache, because the client had asked for it before.
     Cache,
-    /// The cache, because it was fetched ahead; its first use, and its bytes.
+    /// The cache, because it was prefetched; its first use, and its bytes.
     Ahead(u64),
-    /// The server, as it was being fetched ahead when it was requested; its bytes.
+    /// The server, as it was being prefetched when it was requested; its bytes.
     Awaited(u64),
     /// Nowhere: the server had none, or failed.
     Failed,

@@ -46,7 +46,7 @@ pub struct Demand {
     pub unanswered: u64,
     /// Those out of the cache that the client had requested before.
     pub repeated: u64,
-    /// Those out of the cache that had been fetched ahead: each counts the first time. Those that were still
+    /// Those out of the cache that had been prefetched: each counts the first time. Those that were still
     /// being fetched, and waited for, count as well.
     pub hits: u64,
     /// Upper bound of the number of hits: see [`Trace::reachable`](super::trace::Trace::reachable).

@@ -26,7 +26,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// A body was handed out, with the bytes of the disk.
+    /// A body was taken from the queue, with the bytes of the disk.
     pub(super) fn add(
         &mut self,
         lanes: Lanes,

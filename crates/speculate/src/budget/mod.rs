@@ -288,7 +288,7 @@ impl Budget {
     }
 
     /// The server answers nothing at all: B is 0, and grows by one from there. This differs from the paper:
-    /// after a halving, pages would still be fetched ahead from a server that is down, or returns under load.
+    /// after a halving, pages would still be prefetched from a server that is down, or returns under load.
     pub fn fall(&mut self, now: Timestamp) {
         self.back_off(now);
         self.change(now, 0);

@@ -96,7 +96,7 @@ impl Cache {
         Some(ways)
     }
 
-    /// Takes out a URL that was fetched ahead: by which ways, and when. Returns nothing if it was not.
+    /// Takes out a URL that was prefetched: by which ways, and when. Returns nothing if it was not.
     pub(super) fn take(&mut self, predictor: usize, url: UrlId) -> Taken<'_> {
         let first = match self.place(key(predictor, url)) {
             Some(at) => {

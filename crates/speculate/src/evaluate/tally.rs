@@ -200,9 +200,9 @@ pub struct Point {
     pub precision: f64,
     /// Hits among the requests after the first page of each session, which are the predictable part.
     pub recall: f64,
-    /// Bytes fetched ahead per page that a client asked for and did not have.
+    /// Bytes prefetched per page that a client asked for and did not have.
     pub bytes_per_page: f64,
-    /// Bytes fetched ahead and never requested.
+    /// Bytes prefetched and never requested.
     pub wasted_bytes: u64,
 }
 

@@ -76,7 +76,7 @@ pub enum Ignored {
     Status,
     /// The client is a robot: by its user agent, or because it asked for `/robots.txt`.
     Robot,
-    /// The client fetched ahead: learning from that would confirm itself.
+    /// The client prefetched: learning from that would confirm itself.
     Prefetch,
     /// The client's current page, once more.
     Reload,

@@ -1,4 +1,4 @@
-//! Limits of the bytes fetched ahead in a day: for one visitor, and for all.
+//! Daily limits of prefetched bytes: for one visitor, and for all.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
@@ -54,7 +54,7 @@ impl Spent {
 #[derive(Clone, Copy, Debug, Default)]
 struct Copied {
     key: u64,
-    /// Bytes fetched ahead and not used.
+    /// Prefetched bytes that were not used.
     bytes: u64,
     made: u32,
     /// When its browser asked for the page nevertheless.
@@ -198,7 +198,7 @@ impl Caps {
         set.iter_mut().find(|one| one.key == key && one.made > 0).map(what)
     }
 
-    /// A navigation, or the page that it led to, used a copy. Returns how many bytes fetched ahead that used.
+    /// A navigation, or the page that it led to, used a copy. Returns how many prefetched bytes it used.
     pub(super) fn used(&self, client: Client, path: &str) -> u64 {
         // The second time it is in the cache because it was visited before.
         self.with(client, path, |copy| std::mem::take(&mut copy.bytes)).unwrap_or_default()

@@ -1,5 +1,5 @@
 //! Pages that only lead to another one, by `<meta http-equiv=refresh>` or by a redirect. They are never
-//! fetched ahead, but a link to one counts as a link to its target.
+//! prefetched, but a link to one counts as a link to its target.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -41,7 +41,7 @@ enum Unknown {
     Redirects,
 }
 
-/// Requests robots.txt now, and repeatedly. While it cannot be read nothing is fetched ahead (RFC 9309
+/// Requests robots.txt now, and repeatedly. While it cannot be read nothing is prefetched (RFC 9309
 /// §2.3.1.4).
 pub(super) async fn refresh(
     rules: &SiteRules,

@@ -31,7 +31,7 @@ pub struct Settings {
     pub behind_cdn: bool,
     /// How the monitor works.
     pub monitor: MonitorSettings,
-    /// Limits of the bytes fetched ahead.
+    /// Limits of prefetched bytes.
     pub caps: ByteCaps,
     /// Pages below this value are not hinted.
     pub min_benefit: MinBenefit,

@@ -39,7 +39,7 @@ pub enum Offence {
     #[error("its page opts out")]
     OptOut,
     /// Scripts request it for a part of its page, and its headers do not show that the page is another reply.
-    /// So the scripts would get the page that was fetched ahead.
+    /// So the scripts would get the page that was prefetched.
     #[error("scripts request parts of its page")]
     Part,
     /// A `GET` of it changed what other pages return.

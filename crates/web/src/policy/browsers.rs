@@ -21,7 +21,7 @@ const FIRST_TAGGING: u32 = 136;
 /// them.
 const FIRST_FIREFOX: u32 = 99;
 
-/// How a page that was fetched ahead gets to the navigation.
+/// How a page that was prefetched gets to the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeliveryMethod {
     /// By the browser's own cache.

@@ -82,7 +82,7 @@ use cookies::Sent;
 use copies::Copies;
 use protected::Protected;
 
-/// Why a URL is not fetched ahead.
+/// Why a URL is not prefetched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The request is not a prefetch.
@@ -151,7 +151,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Rules with these settings. Until robots.txt is known nothing is fetched ahead: [`Policy::set_robots`].
+    /// Rules with these settings. Until robots.txt is known nothing is prefetched: [`Policy::set_robots`].
     pub fn new(settings: Settings) -> Self {
         Policy {
             settings,

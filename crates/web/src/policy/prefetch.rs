@@ -77,7 +77,7 @@ pub fn is_confirmation(headers: &HeaderMap) -> bool {
     fields::single(headers, PREFETCH_HEADER) == Some(prefetch_header::CONFIRM)
 }
 
-/// Checks the head of a request that carries `X-Lull`. Whether its URL may be fetched ahead is checked by
+/// Checks the head of a request that carries `X-Lull`. Whether its URL may be prefetched is checked by
 /// [`super::Policy::admit`].
 pub(super) fn ahead(head: &request::Parts) -> Result<(), NotAPrefetch> {
     let headers = &head.headers;

@@ -1,11 +1,11 @@
-//! Which URLs may be fetched ahead, by the URL alone.
+//! Which URLs may be prefetched, by the URL alone.
 
 use percent_encoding::percent_decode_str;
 
 use super::actions;
 use super::patterns::Pattern;
 
-/// Longer ones are never fetched ahead; `lull-speculate` does not keep them either.
+/// Longer ones are never prefetched; `lull-speculate` does not keep them either.
 const MAX_URL_BYTES: usize = 1024;
 
 /// An unambiguous path of the site, with its query if it has one.
@@ -15,7 +15,7 @@ pub struct Target {
     query: Option<String>,
 }
 
-/// Why a URL is never fetched ahead.
+/// Why a URL is never prefetched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotPrefetchable {
     /// Not a path of the site.
@@ -195,11 +195,11 @@ fn segments(path: &str) -> Result<(), Ambiguous> {
 /// The rules of a site's owner for its URLs.
 #[derive(Clone, Debug, Default)]
 pub struct OwnersRules {
-    /// Never fetched ahead.
+    /// Never prefetched.
     pub deny: Vec<Pattern>,
-    /// Fetched ahead although it looks like an action.
+    /// Prefetched although it looks like an action.
     pub allow: Vec<Pattern>,
-    /// Fetched ahead with a query.
+    /// Prefetched with a query.
     pub allow_query: Vec<Pattern>,
 }
 

@@ -166,7 +166,7 @@ impl LogSender {
     }
 }
 
-/// The access log for visits that sent no request to the proxy, because their pages had been fetched ahead.
+/// The access log for visits that sent no request to the proxy, because their pages had been prefetched.
 #[derive(Clone)]
 pub struct VisitLog(LogSender);
 

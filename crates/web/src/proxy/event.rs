@@ -142,7 +142,7 @@ pub enum Event {
         /// The URL of its script.
         path: String,
     },
-    /// The site's robots.txt cannot be read, so nothing is fetched ahead. Reported when that lasts, once
+    /// The site's robots.txt cannot be read, so nothing is prefetched. Reported when that lasts, once
     /// until it can be read.
     RobotsUnknown {
         /// The unexpected answer.

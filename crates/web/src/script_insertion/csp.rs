@@ -84,9 +84,9 @@ impl Grant {
                     if name == CONTENT_SECURITY_POLICY {
                         sandbox(policy)?;
                     }
-                    let mended = grant.ask(policy, PolicySource::Header, script)?;
-                    changed |= mended.is_some();
-                    policies.push(mended.unwrap_or_else(|| policy.to_owned()));
+                    let extended = grant.ask(policy, PolicySource::Header, script)?;
+                    changed |= extended.is_some();
+                    policies.push(extended.unwrap_or_else(|| policy.to_owned()));
                 }
                 let line = HeaderValue::from_str(&policies.join(","));
                 lines.push(line.map_err(|_| Forbids::Unreadable)?);
@@ -187,10 +187,10 @@ impl Grant {
         if has("'unsafe-inline'") && !strict {
             return Err(Forbids::UnsafeInline);
         }
-        let mended = with_source(text, name, &format!("'{}'", script.integrity));
+        let extended = with_source(text, name, &format!("'{}'", script.integrity));
         let nonce = self.nonce.as_deref().unwrap_or("");
-        if passes(&Policy::parse(&mended, source, PolicyDisposition::Enforce), nonce) {
-            Ok(Some(mended))
+        if passes(&Policy::parse(&extended, source, PolicyDisposition::Enforce), nonce) {
+            Ok(Some(extended))
         } else {
             Err(Forbids::Script)
         }
@@ -559,8 +559,8 @@ mod tests {
         assert_eq!(nonce.as_deref(), Some("a"));
         let lines: Vec<_> =
             headers.get_all(CSP).iter().map(|line| line.to_str().unwrap()).collect();
-        let mended = format!("script-src 'nonce-a', script-src 'nonce-b' '{}'", script().integrity);
-        assert_eq!(lines, [mended.as_str(), "img-src *"]);
+        let extended = format!("script-src 'nonce-a', script-src 'nonce-b' '{}'", script().integrity);
+        assert_eq!(lines, [extended.as_str(), "img-src *"]);
     }
 
     #[test]

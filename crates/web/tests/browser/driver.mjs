@@ -3,12 +3,12 @@
 //
 //   node driver.mjs CHROMIUM PROFILE [--trust=FILE] [FLAG OF CHROMIUM]
 //
-// FILE is a certificate in PEM that is taken as if somebody had signed it.
+// FILE is a certificate in PEM that is trusted as if a CA had signed it.
 //
 // {"goto": URL}              goes to a page, until it has loaded
 // {"click": SELECTOR, "to": URL}  clicks, until that page has loaded
 // {"back": true}             goes back in the history
-// {"reload": true}           loads the page at hand anew
+// {"reload": true}           loads the current page again
 // {"run": EXPRESSION}        answers with its value
 // {"before": SCRIPT}         runs it before the scripts of every page to come
 // {"devtools": METHOD, "with": PARAMETERS}  as the browser's developer tools do

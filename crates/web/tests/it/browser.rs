@@ -95,7 +95,7 @@ fn page_reports_the_times_measured_by_the_browser() {
     assert!(ttfb <= lcp && lcp <= load + bound(60_000.0, 1000.0), "{nav:?}");
 }
 
-/// A visitor with these cookies on a page, from which `path` is being fetched ahead.
+/// A visitor with these cookies on a page, from which `path` is being prefetched.
 fn fetching(path: &'static str, cookies: &str) -> (Site, Chromium) {
     let site = Site::start(&[("/a", &[path])]);
     let mut chromium = Chromium::start();

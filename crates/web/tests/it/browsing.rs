@@ -72,7 +72,7 @@ impl Pages {
         let begun = Instant::now();
         while !self.asked(path).iter().any(|line| line.contains("prefetch")) {
             if begun.elapsed() > TIMEOUT {
-                panic!("{path} is never fetched ahead by {:#}", chromium.run(DONE));
+                panic!("{path} is never prefetched by {:#}", chromium.run(DONE));
             }
             thread::sleep(Duration::from_millis(50));
             chromium.go_on(begun, page);
@@ -266,7 +266,7 @@ fn signed_in_user_is_shown_no_prefetched_page() {
     assert_eq!(chromium.run(DELIVERY), "");
     assert_eq!(nginx.asked("/b").len(), 2);
     assert_eq!(chromium.run("document.querySelectorAll('script').length"), 0);
-    // Nothing is fetched ahead from then on, either.
+    // Nothing is prefetched from then on, either.
     let before = status(&proxy)["prefetches"].clone();
     chromium.click("#a", &url("/a"));
     thread::sleep(Duration::from_secs(4));
@@ -415,7 +415,7 @@ fn dashboard_shows_the_activity() {
     assert!(text(&mut looker, "wasted").ends_with(" B"));
     assert!(text(&mut looker, "budget").ends_with(" a second"));
     assert_eq!(looker.run("document.querySelectorAll('svg polyline').length"), 7);
-    // It was fetched ahead only once robots.txt was known, and /c never.
+    // It was prefetched only once robots.txt was known, and /c never.
     assert!(text(&mut looker, "hints-rejected").starts_with("robots.txt forbids it: "));
     assert!(text(&mut looker, "left-out").starts_with("/c: "));
     assert!(text(&mut looker, "probe").ends_with(" ms"), "{}", text(&mut looker, "probe"));

@@ -318,7 +318,7 @@ fn to_text(report: &Report) -> String {
         );
     }
     text += &format!(
-        "{:>18}: {:.1} % fetched ahead of {:.1} % that could be, {:.1} % asked for before\n",
+        "{:>18}: {:.1} % prefetched of {:.1} % that could be, {:.1} % asked for before\n",
         "from the cache",
         percent(demand.hits),
         percent(demand.reachable),

@@ -157,7 +157,7 @@ struct Replay<'a> {
     fetched: Rc<Cell<u64>>,
     fetched_before: u64,
     effects: Vec<Effect>,
-    /// The section has ended: nothing is fetched ahead any more.
+    /// The section has ended: nothing is prefetched any more.
     is_over: bool,
 }
 

@@ -278,7 +278,7 @@ impl Asking<'_> {
         self.paid_at = self.paid_at.max(self.context.rules.now()) + took * part;
     }
 
-    /// Charges the time that an answer took after it became late. While pages are fetched ahead it waits for
+    /// Charges the time that an answer took after it became late. While pages are prefetched it waits for
     /// these, which is load. Without a budget it is the server's own time, for example if the server became
     /// permanently slower. Then that is charged, too.
     fn charge_late(&mut self, rest: Duration) {

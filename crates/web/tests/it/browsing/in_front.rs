@@ -62,7 +62,7 @@ fn wait_for_the_word(chromium: &mut Chromium, proxy: &Proxy) {
     }
 }
 
-/// Goes to another page, from which nothing is fetched ahead, either.
+/// Goes to another page, from which nothing is prefetched, either.
 fn goes_on_without(chromium: &mut Chromium, front: &Front, proxy: &Proxy) {
     let before = status(proxy);
     chromium.goto(&front.url("/a?again"));

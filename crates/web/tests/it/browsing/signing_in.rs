@@ -23,7 +23,7 @@ impl Visitor {
         Visitor::of(cookie, 0, ["/b", "/app/home"])
     }
 
-    /// At a slow site, where home is fetched ahead.
+    /// At a slow site, where home is prefetched.
     fn waiting(cookie: &str) -> Self {
         Visitor::of(cookie, 100, ["/app/home"; 2])
     }
@@ -89,13 +89,13 @@ impl Visitor {
                 .collect();
         };
         let proxy = proxy_with(nginx.0.address, change, Some(Arc::new(nps)));
-        // From a page where nothing is fetched ahead.
+        // From a page where nothing is prefetched.
         chromium.goto(&url(&proxy, "/c"));
         chromium.run(&format!("document.cookie = '{cookie}'"));
         Visitor { nginx, proxy, chromium, _folder: folder }
     }
 
-    /// Goes to a page from which home is fetched ahead, and waits until that has arrived.
+    /// Goes to a page from which home is prefetched, and waits until that has arrived.
     fn get_a_copy(&mut self) {
         let page = url(&self.proxy, "/a");
         self.chromium.goto(&page);

@@ -129,7 +129,7 @@ fn cancelled_prefetches_free_their_slots() {
     assert_eq!(site.visit("/a", "").status(), 200);
     let begun = Instant::now();
     while site.prefetch("/after").status() != 200 {
-        assert!(begun.elapsed() < LIMIT, "nothing is fetched ahead any more");
+        assert!(begun.elapsed() < LIMIT, "nothing is prefetched any more");
     }
 }
 
