@@ -5,6 +5,7 @@
 #include "host.h"
 
 #define NICE_INLINE HOST_INLINE
+#define NICE_VERIFIED_ONCE static HOST_INLINE
 #define NICE_OPAQUE(variable) (void)(variable)
 #include "nice.h"
 

@@ -14,6 +14,7 @@
 #define LULL_NICE_SOCKET_H
 
 #define NICE_INLINE inline __attribute__((always_inline))
+#define NICE_VERIFIED_ONCE __attribute__((noinline))
 #define NICE_OPAQUE(variable) asm volatile("" : "+r"(variable))
 #include "nice.h"
 #include "pair.h"

@@ -3,9 +3,10 @@
  * The record of round-trip times, min_rtt and max_rtt: the mirror of `RttHistory` in
  * crates/cc/src/rtt.rs, the reference.
  *
- * It may run under a spin lock, where bpf_loop is not allowed, and the verifier follows every path
- * of a plain loop. So the loop over the slots has no branches. The includer provides u32, u64,
- * NICE_INLINE, and NICE_OPAQUE(variable), which hides a variable's value from the compiler.
+ * The verifier follows every path of a plain loop, so the loop over the slots has no branches. The
+ * includer provides u32, u64, NICE_INLINE, NICE_OPAQUE(variable), which hides a variable's value from
+ * the compiler, and NICE_VERIFIED_ONCE. A function with that is global in BPF: it returns a number,
+ * its pointer may be null, and no lock may be held.
  */
 #ifndef LULL_RTT_HISTORY_H
 #define LULL_RTT_HISTORY_H
@@ -46,11 +47,13 @@ static NICE_INLINE struct rtt_slot *rtt_slot_at(struct rtt_history *h, u32 slot)
  * their decaying averages (docs/algorithm.md explains why). With twenty slots one value at each end
  * is an outlier and dropped; with fewer, none is.
  */
-static NICE_INLINE void rtt_history_estimate(struct rtt_history *h)
+NICE_VERIFIED_ONCE int rtt_history_estimate(struct rtt_history *h)
 {
 	u64 low = ~0U, second_low = ~0U, high = 0, second_high = 0, full = 0, second_full = 0;
 	u32 i;
 
+	if (!h)
+		return 0;
 	for (i = 0; i < RTT_SLOTS; i++) {
 		const struct rtt_slot *s = &h->history[i];
 		u64 is_used = rtt_is_lower(i, h->slots);
@@ -77,6 +80,7 @@ static NICE_INLINE void rtt_history_estimate(struct rtt_history *h)
 	h->max_rtt = rtt_higher(high, full ? full : 2 * low);
 	/* A buffer below an eighth of the BDP cannot be distinguished from a random loss. */
 	h->max_rtt = rtt_higher(h->max_rtt, h->min_rtt + h->min_rtt / 8);
+	return 0;
 }
 
 /* Discards all state, which is no longer valid. */
