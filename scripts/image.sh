@@ -2,7 +2,7 @@
 # Builds the container image of `lull web`, `lull origin` and `lull replica` in target/packages: an OCI archive, which
 # `podman load`, `docker load` and `skopeo copy oci-archive:…` read. It needs no daemon. Run it as root.
 #
-#   scripts/image.sh [--no-build] [PROFILE]     PROFILE is release, or checked for tests
+#   scripts/image.sh [--no-build] [PROFILE]     PROFILE is dist, or checked for tests
 #
 # The image has the program, the libraries that it links to with their certificates and time zones as packages of the
 # Debian release that this machine has, and no shell. It runs as user 65532.
@@ -25,7 +25,7 @@ fi
 if [ $build = yes ]; then
     scripts/setup.sh
     say "building"
-    cargo build --profile "$profile" --package lull --bin lull
+    build_programs lull
 fi
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/lull-image.XXXXXX")

@@ -3,7 +3,7 @@
 #
 #   scripts/packages.sh [--no-build] [PROFILE]
 #
-# PROFILE is release, or checked for tests. With --no-build the programs that are in target/ are packaged.
+# PROFILE is dist, or checked for tests. With --no-build the programs that are in target/ are packaged.
 #
 # cargo-deb, cargo-generate-rpm and cargo-cyclonedx are installed into target/tools if they are missing.
 # shellcheck source=scripts/env.sh
@@ -22,7 +22,7 @@ install_tool() {
 
 if [ $build = yes ]; then
     say "building"
-    cargo build --profile "$profile" --package lull --bin lull --bin lull-lab
+    build_programs lull lull-lab
 fi
 lull=$target/$profile/lull
 
@@ -58,7 +58,7 @@ tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --for
     -C "$out" -cf - "$name" | gzip -9n >"$out/$name.tar.gz"
 rm -r "${out:?}/$name"
 
-if [ "$profile" = release ] || command -v cargo-cyclonedx >/dev/null; then
+if [ "$profile" = dist ] || command -v cargo-cyclonedx >/dev/null; then
     say "bill of materials"
     install_tool cyclonedx 0.5.9
     cargo cyclonedx --quiet --format json --spec-version 1.5 --manifest-path crates/cli/Cargo.toml \

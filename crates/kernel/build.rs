@@ -1,8 +1,11 @@
-//! Compiles the programs of `bpf/` and writes a typed skeleton for each.
+//! Compiles the programs of `bpf/` and writes a typed skeleton for each, with the program compressed.
 
-use std::env;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::{env, fs, io};
 
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
 use libbpf_cargo::SkeletonBuilder;
 
 /// Every program of `bpf/`; each becomes a module of the same name.
@@ -37,10 +40,14 @@ fn main() {
     println!("cargo::rustc-env=LULL_STATE={}", state(&headers));
     for name in PROGRAMS {
         let source = bpf.join(format!("{name}.bpf.c"));
+        let object = out.join(format!("{name}.o"));
+        let skeleton = out.join(format!("{name}.skel.rs"));
         SkeletonBuilder::new()
             .source(&source)
+            .obj(&object)
+            .reference_obj(true)
             .clang_args(clang_arguments(&bpf))
-            .build_and_generate(out.join(format!("{name}.skel.rs")))
+            .build_and_generate(&skeleton)
             .unwrap_or_else(|error| {
                 panic!(
                     "cannot compile {}: {error:?}\n\
@@ -48,7 +55,30 @@ fn main() {
                     source.display()
                 )
             });
+        compress(&object, &skeleton).unwrap_or_else(|error| {
+            panic!("cannot compress {}: {error}", object.display());
+        });
     }
+}
+
+/// Replaces the object in its skeleton by a compressed one, which is decompressed at the first use.
+fn compress(object: &Path, skeleton: &Path) -> io::Result<()> {
+    let compressed = object.with_extension("deflate");
+    let mut encoder = DeflateEncoder::new(File::create(&compressed)?, Compression::best());
+    io::copy(&mut File::open(object)?, &mut encoder)?;
+    encoder.finish()?;
+    let text = fs::read_to_string(skeleton)?;
+    // The last item of the skeleton's module, in a section for data that is not compressed.
+    let (before, _) = text
+        .split_once("#[unsafe(link_section = \".bpf.objs\")]")
+        .filter(|(_, data)| data.contains("static DATA"))
+        .expect("the skeletons of libbpf-cargo end with DATA");
+    let data = format!(
+        "static DATA: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| \
+         crate::skeletons::decompressed(include_bytes!({:?})));\n}}\n",
+        compressed.display().to_string()
+    );
+    fs::write(skeleton, format!("{before}{data}"))
 }
 
 /// A number that changes whenever the state that a congestion control keeps of a socket, or its meaning, may

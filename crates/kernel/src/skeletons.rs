@@ -2,6 +2,17 @@
 
 #![allow(missing_docs, unreachable_pub, dead_code, clippy::all, clippy::undocumented_unsafe_blocks)]
 
+use std::io::Read;
+
+use flate2::read::DeflateDecoder;
+
+/// An object of `build.rs`.
+fn decompressed(object: &[u8]) -> Vec<u8> {
+    let mut data = Vec::new();
+    DeflateDecoder::new(object).read_to_end(&mut data).expect("build.rs compressed it");
+    data
+}
+
 pub(crate) mod admission {
     include!(concat!(env!("OUT_DIR"), "/admission.skel.rs"));
 }

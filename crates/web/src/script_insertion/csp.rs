@@ -559,7 +559,8 @@ mod tests {
         assert_eq!(nonce.as_deref(), Some("a"));
         let lines: Vec<_> =
             headers.get_all(CSP).iter().map(|line| line.to_str().unwrap()).collect();
-        let extended = format!("script-src 'nonce-a', script-src 'nonce-b' '{}'", script().integrity);
+        let extended =
+            format!("script-src 'nonce-a', script-src 'nonce-b' '{}'", script().integrity);
         assert_eq!(lines, [extended.as_str(), "img-src *"]);
     }
 
