@@ -28,6 +28,20 @@ use super::{
     is_old, key, provider, random, ticket,
 };
 
+/// What the holder of a ticket may become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TicketKind {
+    /// A replica.
+    Replica,
+    /// A replica that may serve others.
+    Relay,
+    /// A one-off receiver. Such a ticket can be used until it expires.
+    Receiver,
+}
+
+/// Certificates of receivers with one ticket, at most: the oldest one is not valid any more.
+const RECEIVERS: usize = 256;
 /// Superseded certificates of a name that are remembered, so that their holders get the reason.
 const REPLACED: usize = 16;
 
@@ -68,6 +82,9 @@ struct ReplicaRecord {
     /// It may serve other replicas.
     #[serde(default)]
     relay: bool,
+    /// One-off receivers use this name: it is no replica.
+    #[serde(default)]
+    receiver: bool,
 }
 
 /// The contents of the file.
@@ -254,7 +271,7 @@ impl OriginIdentity {
     /// the ticket lets it join again, and its earlier certificates then become invalid.
     ///
     /// # Errors
-    /// If the address is not reachable, or the file cannot be written.
+    /// As for [`ticket_for`](OriginIdentity::ticket_for).
     pub fn ticket(
         &mut self,
         name: &str,
@@ -262,59 +279,44 @@ impl OriginIdentity {
         now: WallTime,
         valid: Duration,
     ) -> Result<Ticket, IdentityError> {
-        self.ticket_for(name, address, (now, valid), false)
+        self.ticket_for(TicketKind::Replica, name, address, (now, valid))
     }
 
-    /// The same for a replica that may serve others.
+    /// The same for any kind of holder.
     ///
     /// # Errors
-    /// As for [`ticket`](OriginIdentity::ticket).
-    pub fn relay_ticket(
+    /// If the address is not reachable, the name has another purpose, or the file cannot be written.
+    pub fn ticket_for(
         &mut self,
-        name: &str,
-        address: &str,
-        now: WallTime,
-        valid: Duration,
-    ) -> Result<Ticket, IdentityError> {
-        self.ticket_for(name, address, (now, valid), true)
-    }
-
-    fn ticket_for(
-        &mut self,
+        kind: TicketKind,
         name: &str,
         address: &str,
         (now, valid): (WallTime, Duration),
-        is_relay: bool,
     ) -> Result<Ticket, IdentityError> {
         ticket::check(address)?;
-        let secret = random()?;
+        let (secret, is_for_receivers) = (random()?, kind == TicketKind::Receiver);
         self.change(|kept| {
             // The oldest authority: the origin shows a certificate of it.
             let authority = &kept.authorities[kept.authorities.len() - 1];
             let authority = fingerprint(&authority.certificate);
             let old = kept.replicas.iter().find(|(_, known)| known.name == name);
+            if old.is_some_and(|(_, known)| known.receiver != is_for_receivers) {
+                return Err(IdentityError::OtherPurpose(name.to_owned()));
+            }
             let next = kept.replicas.last_key_value().map_or(0, |(last, _)| last + 1);
             let number = old.map_or(next, |(number, _)| *number);
-            let known = kept.replicas.entry(number).or_insert_with(|| ReplicaRecord {
-                name: name.to_owned(),
-                ticket: None,
-                certificates: Vec::new(),
-                replaced: Vec::new(),
-                authority: None,
-                trusts_both: false,
-                believes_both: false,
-                revoked: false,
-                relay: false,
-            });
-            known.relay = is_relay;
+            let new = || ReplicaRecord::new(name, is_for_receivers);
+            let known = kept.replicas.entry(number).or_insert_with(new);
+            known.relay = kind == TicketKind::Relay;
             let until = now.plus(valid).as_nanos();
             known.ticket = Some(Open { secret: blake3::hash(&secret).to_hex().to_string(), until });
             let (address, replica) = (address.to_owned(), ReplicaId(number));
-            Ok(Ticket { address, authority, replica, secret })
+            Ok(Ticket { address, authority, replica, secret, is_for_receivers })
         })
     }
 
-    /// A machine without a certificate asks to become a replica: a ticket permits it, once.
+    /// A machine without a certificate asks to become a replica: a ticket permits it, once. A receiver's ticket can be
+    /// used again.
     ///
     /// # Errors
     /// If the ticket is not valid, the request is malformed, or the file cannot be written; then the ticket
@@ -332,9 +334,11 @@ impl OriginIdentity {
             if now.as_nanos() > ticket.until {
                 return Err(NotEnrolled::Expired.into());
             }
-            known.ticket = None;
-            known.replaced.splice(0..0, known.certificates.drain(..));
-            known.replaced.truncate(REPLACED);
+            if !known.receiver {
+                known.ticket = None;
+                known.replaced.splice(0..0, known.certificates.drain(..));
+                known.replaced.truncate(REPLACED);
+            }
             known.revoked = false;
             certify(kept, enrol.replica, &enrol.request, now)
         })
@@ -356,6 +360,9 @@ impl OriginIdentity {
             if known.revoked {
                 return Err(NotEnrolled::Revoked.into());
             }
+            if known.receiver {
+                return Err(NotEnrolled::Ticket.into());
+            }
             certify(kept, replica, request, now)
         })
     }
@@ -374,7 +381,7 @@ impl OriginIdentity {
         })
     }
 
-    /// The replicas and their names; whether they have ever joined, and were not revoked.
+    /// The replicas and their names; whether they have ever joined, and were not revoked. Receivers have not joined.
     pub fn replicas(&self) -> impl Iterator<Item = (ReplicaId, &str, bool)> {
         self.kept
             .replicas
@@ -391,8 +398,22 @@ impl OriginIdentity {
         let Some((replica, at, certificates)) = self.find(shown)? else {
             return Ok(Peer::Newcomer);
         };
-        self.note_use(replica, at, certificates);
-        Ok(Peer::Replica(replica))
+        let peer = self.peer(replica);
+        if peer == Peer::Replica(replica) {
+            self.note_use(replica, at, certificates);
+        }
+        Ok(peer)
+    }
+
+    /// The peer that has a certificate of this number.
+    fn peer(&self, replica: ReplicaId) -> Peer {
+        let is_receiver = self.kept.replicas.get(&replica.0).is_some_and(|known| known.receiver);
+        if is_receiver { Peer::Receiver(replica) } else { Peer::Replica(replica) }
+    }
+
+    /// Whether this is the number of receivers.
+    pub(crate) fn is_for_receivers(&self, replica: ReplicaId) -> bool {
+        self.peer(replica) == Peer::Receiver(replica)
     }
 
     /// A relay asks about a replica that has shown it the certificate with this hash.
@@ -401,7 +422,7 @@ impl OriginIdentity {
     /// If the relay must not serve it.
     pub fn vouch(&mut self, replica: ReplicaId, certificate: &Digest) -> Result<(), NotAdmitted> {
         let (found, at, certificates) = self.find_hash(&hex(certificate))?;
-        if found != replica {
+        if found != replica || self.is_for_receivers(found) {
             return Err(NotAdmitted::Unknown);
         }
         self.note_use(replica, at, certificates);
@@ -433,7 +454,7 @@ impl OriginIdentity {
         shown: Option<&[CertificateDer<'_>]>,
     ) -> Result<(), NotAdmitted> {
         let found = self.find(shown)?;
-        let now = found.map_or(Peer::Newcomer, |(replica, ..)| Peer::Replica(replica));
+        let now = found.map_or(Peer::Newcomer, |(replica, ..)| self.peer(replica));
         if now == peer { Ok(()) } else { Err(NotAdmitted::Unknown) }
     }
 
@@ -572,8 +593,23 @@ impl OriginFile {
 }
 
 impl ReplicaRecord {
+    fn new(name: &str, receiver: bool) -> Self {
+        ReplicaRecord {
+            name: name.to_owned(),
+            ticket: None,
+            certificates: Vec::new(),
+            replaced: Vec::new(),
+            authority: None,
+            trusts_both: false,
+            believes_both: false,
+            revoked: false,
+            relay: false,
+            receiver,
+        }
+    }
+
     fn has_joined(&self) -> bool {
-        !self.certificates.is_empty() && !self.revoked
+        !self.receiver && !self.certificates.is_empty() && !self.revoked
     }
 }
 

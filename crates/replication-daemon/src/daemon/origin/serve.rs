@@ -23,7 +23,7 @@ use crate::daemon::clock::{certificate_time, until};
 use crate::daemon::link::{Incoming, Outgoing, TIMEOUT, answer, prepare, soon};
 use crate::daemon::priority::ConnectionPriority;
 use crate::daemon::unidentified::{ConnectionSlot, SlotsExhausted, UnidentifiedConnections};
-use crate::daemon::{LinkError, bodies};
+use crate::daemon::{LinkError, bodies, fetches};
 use crate::error_chain::error_chain;
 use crate::identity::{EnrolError, NotAdmitted, Peer};
 
@@ -101,6 +101,13 @@ async fn serve(
     let channel = soon(answer(&mut stream)).await?;
     match (peer, channel) {
         (_, Channel::Enrolment) => enrol(visitor, stream).await,
+        (Peer::Receiver(_), Channel::Fetch) => {
+            let tcp = stream.get_ref().0;
+            let _priority = ConnectionPriority::background(&shared.background, tcp)?;
+            drop(visitor);
+            fetches::serve(shared, stream).await
+        }
+        (Peer::Receiver(_), _) | (Peer::Replica(_), Channel::Fetch) => Err(LinkError::Order),
         (Peer::Newcomer, _) => Err(NotAdmitted::Unknown.into()),
         (Peer::Replica(replica), Channel::Control) => control(visitor, replica, from, stream).await,
         (Peer::Replica(replica), channel) => {
@@ -374,13 +381,14 @@ async fn enrol(
                 };
                 (None, renewed)
             }
-            (ToAuthority::Renew(_), Peer::Newcomer) => {
+            (ToAuthority::Renew(_), Peer::Newcomer | Peer::Receiver(_)) => {
                 (None, Err(EnrolError::Refused(NotEnrolled::Ticket)))
             }
         }
     };
     let message = match outcome {
         Ok(enrolled) => {
+            let joined = joined.filter(|one| !lock(&shared.identity).is_for_receivers(*one));
             if let Some(replica) = joined {
                 shared.with(|core, now| core.joined(now, replica));
                 (shared.on_event)(OriginEvent::Joined { name: shared.name(replica) });
