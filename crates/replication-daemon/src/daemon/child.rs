@@ -108,7 +108,7 @@ pub(super) fn wake(link: &Link, message: AffectedChannel) {
         AffectedChannel::NoChannel => {}
         AffectedChannel::Channel(Channel::Demand) => link.demand.notify_one(),
         AffectedChannel::Channel(Channel::Speculative) => link.speculative.notify_one(),
-        AffectedChannel::Channel(Channel::Control | Channel::Enrolment) => {
+        AffectedChannel::Channel(Channel::Control | Channel::Enrolment | Channel::Fetch) => {
             link.control.notify_one()
         }
         AffectedChannel::Both => {
@@ -140,6 +140,8 @@ impl AffectedChannel {
             // It is answered on both channels.
             ToOrigin::Withdraw(_) => AffectedChannel::Answers,
             ToOrigin::Lacking(_) => AffectedChannel::Channel(Channel::Speculative),
+            ToOrigin::Wanted(wanted) if wanted.demand => AffectedChannel::Channel(Channel::Demand),
+            ToOrigin::Wanted(_) => AffectedChannel::Channel(Channel::Speculative),
             // An invalidation may have waited for the body.
             ToOrigin::Taken(_) => AffectedChannel::Both,
             // A ping is answered by a heartbeat.

@@ -15,6 +15,7 @@ use crate::path::Path;
 use crate::subscription::Subscription;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Digest, Incarnation, Position, Sequence};
+use crate::wire::OLDEST;
 
 /// A tree for comparisons with replicas, and its position.
 #[derive(Debug)]
@@ -78,6 +79,10 @@ pub(crate) struct Link {
     pub(crate) fetched: UnderWay,
     /// How many pieces of bodies the replica has from earlier transfers.
     pub(crate) partial: BTreeMap<Digest, u32>,
+    /// The version of the protocol that it speaks.
+    pub(crate) protocol: u16,
+    /// The pieces that the replica wants of a body, and whether that comes for a read.
+    pub(crate) wanted: BTreeMap<(Digest, bool), Vec<(u32, u32)>>,
     /// The pushed body that is sent in pieces, or was.
     pub(crate) in_part: Option<InPart>,
     /// The replica has reported the bodies that it lacks, apart from those known to wait.
@@ -106,6 +111,8 @@ impl Link {
             pushed: UnderWay::default(),
             fetched: UnderWay::default(),
             partial: BTreeMap::new(),
+            protocol: OLDEST,
+            wanted: BTreeMap::new(),
             in_part: None,
             accounted: false,
             is_new: false,

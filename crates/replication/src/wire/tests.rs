@@ -13,6 +13,7 @@ use crate::lane::Lane;
 use crate::message::{
     Ask, BelowReport, BodyHeader, Delivered, Enrol, Enrolled, FromAuthority, MAX_BELOW, MAX_PATHS,
     NotEnrolled, Refusal, Report, Start, Stock, ToAuthority, ToOrigin, ToReplica, Tree, Vouch,
+    Wanted,
 };
 use crate::path::{MAX_PATH_BYTES, Path};
 use crate::subscription::{Pattern, Subscription};
@@ -108,6 +109,9 @@ fn to_origin() -> impl Strategy<Value = ToOrigin> {
         vec(below(), 0..5).prop_map(ToOrigin::Below),
         any::<u64>().prop_map(|bytes| ToOrigin::Price(Bytes(bytes))),
         vec((digest(), any::<u32>()), 0..20).prop_map(ToOrigin::Partial),
+        (digest(), any::<bool>(), vec(any::<(u32, u32)>(), 0..20)).prop_map(
+            |(digest, demand, ranges)| ToOrigin::Wanted(Wanted { digest, demand, ranges })
+        ),
     ]
 }
 
@@ -245,7 +249,31 @@ fn body_part() -> impl Strategy<Value = BodyPart> {
         (lane(), vec(digest(), 0..20)).prop_map(|(lane, hashes)| BodyPart::Hashes { lane, hashes }),
         (lane(), any::<u32>(), vec(any::<u8>(), 0..2_000))
             .prop_map(|(lane, number, bytes)| BodyPart::Piece { lane, number, bytes }),
+        (lane(), vec((digest(), any::<u32>()), 0..20)).prop_map(|(lane, chunks)| {
+            let chunk = |(digest, length)| Chunk { digest, length };
+            BodyPart::Chunks { lane, chunks: chunks.into_iter().map(chunk).collect() }
+        }),
         lane().prop_map(|lane| BodyPart::Broken { lane }),
+    ]
+}
+
+fn to_source() -> impl Strategy<Value = ToSource> {
+    prop_oneof![
+        prop::option::of(path()).prop_map(ToSource::Find),
+        (path(), digest(), any::<u32>()).prop_map(|(path, digest, pieces)| ToSource::Get {
+            path,
+            digest,
+            pieces
+        }),
+    ]
+}
+
+fn from_source() -> impl Strategy<Value = FromSource> {
+    prop_oneof![
+        (vec((path(), version()), 0..20), any::<bool>())
+            .prop_map(|(objects, more)| FromSource::Found { objects, more }),
+        vec(path(), 0..=3).prop_map(FromSource::Unknown),
+        body_part().prop_map(FromSource::Part),
     ]
 }
 
@@ -351,6 +379,16 @@ proptest! {
         parts in vec(1..3_000_usize, 1..5),
     ) {
         there_and_back(&frames, &parts)?;
+    }
+
+    #[test]
+    fn messages_of_receivers_round_trip(
+        questions in frames(to_source()),
+        answers in frames(from_source()),
+        parts in vec(1..3_000_usize, 1..5),
+    ) {
+        there_and_back(&questions, &parts)?;
+        there_and_back(&answers, &parts)?;
     }
 
     #[test]
@@ -538,7 +576,7 @@ fn newest_common_version_is_negotiated() {
 
 #[test]
 fn peer_with_only_earlier_versions_is_rejected_at_once() {
-    for newest in 1..PROTOCOL {
+    for newest in 1..OLDEST {
         let theirs = Preface { oldest: 1, newest, channel: Channel::Control };
         let refused = Preface::ours(Channel::Control).agree(theirs);
         assert_eq!(refused, Err(WireError::Version { oldest: 1, newest }));
@@ -547,14 +585,16 @@ fn peer_with_only_earlier_versions_is_rejected_at_once() {
 
 #[test]
 fn preface_round_trips_and_others_are_rejected() {
-    for channel in [Channel::Control, Channel::Demand, Channel::Speculative, Channel::Enrolment] {
+    let bodies = [Channel::Demand, Channel::Speculative];
+    let others = [Channel::Control, Channel::Enrolment, Channel::Fetch];
+    for channel in bodies.into_iter().chain(others) {
         let ours = Preface::ours(channel);
         assert_eq!(Preface::decode(ours.encode()), Ok(ours));
     }
     assert_eq!(Preface::decode(*b"GET / HTTP/1"), Err(WireError::Stranger));
     let mut bytes = Preface::ours(Channel::Demand).encode();
-    bytes[8] = 4;
-    assert_eq!(Preface::decode(bytes), Err(WireError::Channel(4)));
+    bytes[8] = 5;
+    assert_eq!(Preface::decode(bytes), Err(WireError::Channel(5)));
     bytes[4..8].copy_from_slice(&[2, 0, 1, 0]);
     bytes[8] = 0;
     assert_eq!(Preface::decode(bytes), Err(WireError::Version { oldest: 2, newest: 1 }));

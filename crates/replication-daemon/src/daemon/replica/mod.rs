@@ -2,6 +2,8 @@
 
 mod children;
 mod forward;
+mod intake;
+mod older;
 mod parents;
 mod partials;
 mod reads;
@@ -34,8 +36,10 @@ use tokio::task::JoinHandle;
 
 use self::children::Children;
 use self::forward::Spools;
+use self::older::OlderBodies;
 use self::parents::Parents;
 use self::partials::PartialVersions;
+use super::chunk_lists::ChunkLists;
 use super::clock::until;
 use super::outlines::Outlines;
 use super::{Clock, DaemonError, OnPanic, end, worker_of};
@@ -163,6 +167,9 @@ struct Shared {
     identity: Mutex<ReplicaIdentity>,
     body_reader: BodyReader,
     outlines: Outlines,
+    chunk_lists: ChunkLists,
+    /// Those of which newer ones arrive.
+    older: OlderBodies,
     /// The folder of the replica.
     folder: PathBuf,
     /// Bodies that children get while they arrive.
@@ -476,6 +483,8 @@ impl ReplicaDaemon {
             parents: Parents::new(via, or_origin),
             body_reader,
             outlines: Outlines::new(),
+            chunk_lists: ChunkLists::default(),
+            older: OlderBodies::default(),
             folder,
             spools: Mutex::default(),
             bodies,
