@@ -182,6 +182,8 @@ pub struct Wanted {
     pub digest: Digest,
     /// Whether it comes for a read.
     pub demand: bool,
+    /// Counts the long bodies that have begun on its channel, from one: answers to earlier transfers may be late.
+    pub number: u64,
     /// Ranges of pieces, in ascending order: the first one, and their number. None: the replica has an older version of
     /// the object, and asks for the chunks of this one first.
     pub ranges: Vec<(u32, u32)>,

@@ -9,7 +9,7 @@ use lull_cc::Bytes;
 use lull_replication::Pin;
 use lull_replication::lane::{Lane, Lanes};
 use lull_replication::message::{BodyHeader, Channel, Frame};
-use lull_replication::origin::Origin;
+use lull_replication::origin::{LONG, Origin};
 use lull_replication::path::Path;
 use lull_replication::types::{Content, Digest};
 use lull_replication::wire::{BodyPart, Outline, PIECE};
@@ -250,6 +250,8 @@ struct Sending<'a, S> {
     spool: Option<Arc<Spool>>,
     /// The pieces that the replica wants, if it has said that.
     ranges: Vec<(u32, u32)>,
+    /// Its number on the channel, if it is long.
+    number: u64,
 }
 
 /// The next part of a body.
@@ -292,7 +294,16 @@ impl<'a, S: Serves> Sending<'a, S> {
         if let Some(spool) = spool {
             spool.watch(link);
             let (next, ranges) = (Next::Header(Arc::clone(spool.outline())), Vec::new());
-            return Sending { shared, link, frame, lane, next, spool: Some(spool), ranges };
+            return Sending {
+                shared,
+                link,
+                frame,
+                lane,
+                next,
+                spool: Some(spool),
+                ranges,
+                number: 0,
+            };
         }
         let next = match content(&frame.message) {
             Some(content) if content.size.0 > PIECE as u64 => {
@@ -310,7 +321,7 @@ impl<'a, S: Serves> Sending<'a, S> {
             }
             _ => Next::All,
         };
-        Sending { shared, link, frame, lane, next, spool: None, ranges: Vec::new() }
+        Sending { shared, link, frame, lane, next, spool: None, ranges: Vec::new(), number: 0 }
     }
 
     /// Queues the next part.
@@ -360,7 +371,7 @@ impl<'a, S: Serves> Sending<'a, S> {
 
     /// The whole of a body that fits into one piece.
     async fn all(
-        &self,
+        &mut self,
         content: Content,
         to: &mut Outgoing<impl AsyncWrite + Unpin>,
     ) -> Result<SendState, LinkError> {
@@ -475,7 +486,10 @@ impl<'a, S: Serves> Sending<'a, S> {
         Ok(if is_last { SendState::Ends } else { SendState::Goes })
     }
 
-    fn header(&self, to: &mut Outgoing<impl AsyncWrite + Unpin>) -> Result<(), LinkError> {
+    fn header(&mut self, to: &mut Outgoing<impl AsyncWrite + Unpin>) -> Result<(), LinkError> {
+        if content(&self.frame.message).is_some_and(|content| content.size > LONG) {
+            self.number = self.link.begin_long(self.frame.message.demand);
+        }
         self.put(to, BodyPart::Header(self.frame.message.clone()))
     }
 

@@ -27,6 +27,8 @@ pub(super) struct Link {
     /// The replica is to be asked to renew its certificate.
     pub(super) renew: AtomicBool,
     taken: [AtomicBool; 2],
+    /// Long bodies that have begun, in the background and for reads.
+    long_bodies: [AtomicU64; 2],
     /// Of the connection for speculative bodies, if that yields.
     priority: Mutex<Option<ConnectionPriority>>,
     is_urgent: AtomicBool,
@@ -45,6 +47,7 @@ impl Link {
             ended: watch::Sender::new(false),
             renew: AtomicBool::new(false),
             taken: Default::default(),
+            long_bodies: Default::default(),
             priority: Mutex::new(None),
             is_urgent: AtomicBool::new(false),
         }
@@ -81,6 +84,11 @@ impl Link {
     pub(super) fn wake_bodies(&self) {
         self.demand.notify_one();
         self.speculative.notify_one();
+    }
+
+    /// A long body begins on a channel. Returns its number there, from one.
+    pub(super) fn begin_long(&self, demand: bool) -> u64 {
+        self.long_bodies[usize::from(demand)].fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Takes the place of a body channel, which one connection may have.

@@ -18,6 +18,7 @@
 //! The three connections of a session end together. A failure of the disk other than lack of space, or a
 //! panic of a machine, ends the daemon: it starts again from the disk's contents.
 
+mod accept;
 mod bodies;
 mod child;
 mod chunk_lists;

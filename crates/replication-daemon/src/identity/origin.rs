@@ -2,14 +2,14 @@
 
 mod issuing;
 mod shared;
+mod tickets;
 
 use core::fmt;
-use core::time::Duration;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lull_replication::message::{Enrol, Enrolled, NotEnrolled};
+use lull_replication::message::{Enrolled, NotEnrolled};
 use lull_replication::time::WallTime;
 use lull_replication::token::{Keyring, TokenKey};
 use lull_replication::types::{Digest, ReplicaId, Sequence};
@@ -22,23 +22,12 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use issuing::{certify, make_authority, make_origin};
+pub use tickets::TicketKind;
 
 use super::{
-    EnrolError, IdentityError, NotAdmitted, Peer, Ticket, certificate, files, fingerprint, hex,
-    is_old, key, provider, random, ticket,
+    EnrolError, IdentityError, NotAdmitted, Peer, certificate, files, fingerprint, hex, is_old,
+    key, provider, random,
 };
-
-/// What the holder of a ticket may become.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TicketKind {
-    /// A replica.
-    Replica,
-    /// A replica that may serve others.
-    Relay,
-    /// A one-off receiver. Such a ticket can be used until it expires.
-    Receiver,
-}
 
 /// Certificates of receivers with one ticket, at most: the oldest one is not valid any more.
 const RECEIVERS: usize = 256;
@@ -265,83 +254,6 @@ impl OriginIdentity {
     /// Whether the authority is being replaced.
     pub fn is_rotating(&self) -> bool {
         self.kept.authorities.len() > 1
-    }
-
-    /// Makes a ticket for a new replica of this name, valid for `valid`. If there is a replica of this name,
-    /// the ticket lets it join again, and its earlier certificates then become invalid.
-    ///
-    /// # Errors
-    /// As for [`ticket_for`](OriginIdentity::ticket_for).
-    pub fn ticket(
-        &mut self,
-        name: &str,
-        address: &str,
-        now: WallTime,
-        valid: Duration,
-    ) -> Result<Ticket, IdentityError> {
-        self.ticket_for(TicketKind::Replica, name, address, (now, valid))
-    }
-
-    /// The same for any kind of holder.
-    ///
-    /// # Errors
-    /// If the address is not reachable, the name has another purpose, or the file cannot be written.
-    pub fn ticket_for(
-        &mut self,
-        kind: TicketKind,
-        name: &str,
-        address: &str,
-        (now, valid): (WallTime, Duration),
-    ) -> Result<Ticket, IdentityError> {
-        ticket::check(address)?;
-        let (secret, is_for_receivers) = (random()?, kind == TicketKind::Receiver);
-        self.change(|kept| {
-            // The oldest authority: the origin shows a certificate of it.
-            let authority = &kept.authorities[kept.authorities.len() - 1];
-            let authority = fingerprint(&authority.certificate);
-            let old = kept.replicas.iter().find(|(_, known)| known.name == name);
-            if old.is_some_and(|(_, known)| known.receiver != is_for_receivers) {
-                return Err(IdentityError::OtherPurpose(name.to_owned()));
-            }
-            let next = kept.replicas.last_key_value().map_or(0, |(last, _)| last + 1);
-            let number = old.map_or(next, |(number, _)| *number);
-            let new = || ReplicaRecord::new(name, is_for_receivers);
-            let known = kept.replicas.entry(number).or_insert_with(new);
-            known.relay = kind == TicketKind::Relay;
-            let until = now.plus(valid).as_nanos();
-            known.ticket = Some(Open { secret: blake3::hash(&secret).to_hex().to_string(), until });
-            let (address, replica) = (address.to_owned(), ReplicaId(number));
-            Ok(Ticket { address, authority, replica, secret, is_for_receivers })
-        })
-    }
-
-    /// A machine without a certificate asks to become a replica: a ticket permits it, once. A receiver's ticket can be
-    /// used again.
-    ///
-    /// # Errors
-    /// If the ticket is not valid, the request is malformed, or the file cannot be written; then the ticket
-    /// stays unused.
-    pub fn enrol(&mut self, enrol: &Enrol, now: WallTime) -> Result<Enrolled, EnrolError> {
-        self.change(|kept| {
-            let known = kept.replicas.get_mut(&enrol.replica.0).ok_or(NotEnrolled::Ticket)?;
-            let ticket = known.ticket.as_ref().ok_or(NotEnrolled::Ticket)?;
-            let expected =
-                blake3::Hash::from_hex(&ticket.secret).map_err(|_| NotEnrolled::Ticket)?;
-            // Hashes of BLAKE3 are compared in constant time.
-            if blake3::hash(&enrol.secret) != expected {
-                return Err(NotEnrolled::Ticket.into());
-            }
-            if now.as_nanos() > ticket.until {
-                return Err(NotEnrolled::Expired.into());
-            }
-            if !known.receiver {
-                known.ticket = None;
-                known.replaced.splice(0..0, known.certificates.drain(..));
-                known.replaced.truncate(REPLACED);
-            }
-            known.revoked = false;
-            certify(kept, enrol.replica, &enrol.request, now)
-        })
     }
 
     /// An admitted replica requests a certificate for a new key. Its current one is valid until the new one

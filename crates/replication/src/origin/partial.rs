@@ -15,7 +15,7 @@ const AT_ONCE: usize = 8;
 impl Link {
     /// The replica wants these pieces of a body. Returns whether that is allowed.
     pub(super) fn handle_wanted(&mut self, wanted: Wanted) -> bool {
-        let Wanted { digest, demand, ranges } = wanted;
+        let ranges = &wanted.ranges;
         let ends = ranges.iter().map(|(first, count)| first.checked_add(*count));
         let next = core::iter::once(Some(0)).chain(ends.clone());
         let ascends = |(range, next): (&(u32, u32), Option<u32>)| {
@@ -28,7 +28,7 @@ impl Link {
             // Of one that has ended.
             self.wanted.pop_first();
         }
-        self.wanted.insert((digest, demand), ranges);
+        self.wanted.insert((wanted.demand, wanted.number), wanted);
         is_valid && self.protocol >= WITH_RANGES
     }
 
@@ -48,18 +48,26 @@ impl<P: Clone> Origin<P> {
     }
 
     /// The answer, once it is here: ranges of pieces, the last piece of the body among them. An empty one asks for the
-    /// chunks of the body.
+    /// chunks of the body. `number` counts the long bodies that have begun on its channel, from one.
     pub fn take_wanted(
         &mut self,
         replica: ReplicaId,
         body: &Frame<BodyHeader>,
+        number: u64,
     ) -> Option<Vec<(u32, u32)>> {
         let content = body.message.version?.content;
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;
         if link.session != body.session {
             return None;
         }
-        let mut ranges = link.wanted.remove(&(content.digest, body.message.demand))?;
+        let demand = body.message.demand;
+        // Answers to transfers that were cut off.
+        link.wanted.retain(|(is_read, of), _| *is_read != demand || *of >= number);
+        let wanted = link.wanted.remove(&(demand, number))?;
+        let mut ranges = wanted.ranges;
+        if wanted.digest != content.digest {
+            return None;
+        }
         if ranges.is_empty() {
             return Some(ranges);
         }

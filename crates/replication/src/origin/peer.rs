@@ -10,7 +10,7 @@ use super::interface::Config;
 use super::price::Price;
 use super::queue::{Order, QueuePosition, Waiting};
 use crate::merkle::MerkleTree;
-use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree};
+use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree, Wanted};
 use crate::path::Path;
 use crate::subscription::Subscription;
 use crate::time::{LocalTime, WallTime};
@@ -81,8 +81,8 @@ pub(crate) struct Link {
     pub(crate) partial: BTreeMap<Digest, u32>,
     /// The version of the protocol that it speaks.
     pub(crate) protocol: u16,
-    /// The pieces that the replica wants of a body, and whether that comes for a read.
-    pub(crate) wanted: BTreeMap<(Digest, bool), Vec<(u32, u32)>>,
+    /// The pieces that the replica wants, by whether the body comes for a read, and its number on that channel.
+    pub(crate) wanted: BTreeMap<(bool, u64), Wanted>,
     /// The pushed body that is sent in pieces, or was.
     pub(crate) in_part: Option<InPart>,
     /// The replica has reported the bodies that it lacks, apart from those known to wait.

@@ -168,9 +168,10 @@ impl Coded for ToOrigin {
                     Ok(())
                 });
             }
-            ToOrigin::Wanted(Wanted { digest, demand, ranges }) => {
+            ToOrigin::Wanted(Wanted { digest, demand, number, ranges }) => {
                 to.digest(digest);
                 to.flag(*demand);
+                to.u64(*number);
                 return to.list(RANGES, ranges, |to, (first, count)| {
                     to.u32(*first);
                     to.u32(*count);
@@ -232,8 +233,12 @@ impl Coded for ToOrigin {
             }
             kind::WANTED => {
                 let range = |from: &mut Reader<'_>| Ok((from.u32("first")?, from.u32("count")?));
-                let (digest, demand) = (from.digest("hash")?, from.flag("demand")?);
-                ToOrigin::Wanted(Wanted { digest, demand, ranges: from.list(RANGES, 8, range)? })
+                ToOrigin::Wanted(Wanted {
+                    digest: from.digest("hash")?,
+                    demand: from.flag("demand")?,
+                    number: from.u64("number")?,
+                    ranges: from.list(RANGES, 8, range)?,
+                })
             }
             kind::PRICE => ToOrigin::Price(Bytes(from.u64("bytes")?)),
             other => return Err(WireError::Kind(other)),

@@ -32,8 +32,9 @@ impl<S: Serves> Sending<'_, S> {
         if !self.is_wanted(0) {
             return self.broken(to);
         }
-        let replica = self.link.replica;
-        let wanted = self.shared.with_machine(|machine| machine.take_wanted(replica, &self.frame));
+        let (replica, number) = (self.link.replica, self.number);
+        let wanted =
+            self.shared.with_machine(|machine| machine.take_wanted(replica, &self.frame, number));
         let Some(ranges) = wanted else { return Ok(SendState::Waits) };
         self.next = match ranges.first() {
             Some((first, _)) => Next::Pieces(outline, *first),

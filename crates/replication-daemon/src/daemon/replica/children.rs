@@ -19,11 +19,11 @@ use lull_replication::wire::Attach;
 use lull_transport::Options;
 use tokio::io::{AsyncRead, AsyncWrite, split};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::{Core, ReplicaEvent, ReplicaHandle, Shared, lock};
+use crate::daemon::accept::Accepts;
 use crate::daemon::bodies::{self, Serves};
 use crate::daemon::child::{AffectedChannel, Link, Sent, wake};
 use crate::daemon::chunk_lists::ChunkLists;
@@ -31,8 +31,8 @@ use crate::daemon::clock::certificate_time;
 use crate::daemon::link::{Incoming, Outgoing, answer, prepare, soon};
 use crate::daemon::outlines::Outlines;
 use crate::daemon::spool::Spool;
-use crate::daemon::unidentified::{ConnectionSlot, UnidentifiedConnections};
-use crate::daemon::{Clock, DaemonError, LinkError, fetches};
+use crate::daemon::unidentified::ConnectionSlot;
+use crate::daemon::{Clock, DaemonError, LinkError, accept, fetches};
 use crate::identity::{ReplicaIdentity, is_of_receiver};
 use crate::store::{Body, BodyReader};
 
@@ -261,43 +261,33 @@ impl Serves for Shared {
     }
 }
 
+impl Accepts for Shared {
+    fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    fn stopped(&self) -> impl Future<Output = ()> + Send {
+        Shared::stopped(self)
+    }
+
+    fn handle_rejected(&self, from: SocketAddr, why: &LinkError) {
+        let why = why.to_string();
+        (self.on_event)(ReplicaEvent::ChildRejected { from, why });
+    }
+}
+
 /// Accepts connections until the daemon ends, and then waits for the open ones to end.
 pub(super) async fn accept(shared: Arc<Shared>, listening: Listening) {
     let Listening { listener, background } = listening;
     if let Ok(address) = listener.local_addr() {
         (shared.on_event)(ReplicaEvent::Relaying(address));
     }
-    let mut tasks = JoinSet::new();
-    let mut unidentified = UnidentifiedConnections::default();
     let background = Arc::new(background);
-    loop {
-        tokio::select! {
-            () = shared.stopped() => break,
-            _ = tasks.join_next(), if !tasks.is_empty() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((tcp, from)) => {
-                    let now = shared.clock.read().local;
-                    let (slot, notice, _) = unidentified.admit(from.ip(), now);
-                    let (shared, background) = (Arc::clone(&shared), Arc::clone(&background));
-                    tasks.spawn(async move {
-                        let served = tokio::select! {
-                            served = serve(&shared, tcp, from, slot, &background) => served,
-                            () = notice.given() => Ok(()),
-                            () = shared.stopped() => Ok(()),
-                        };
-                        if let Err(why) = served {
-                            let why = why.to_string();
-                            (shared.on_event)(ReplicaEvent::ChildRejected { from, why });
-                        }
-                    });
-                }
-                // No descriptors, most likely: some will be closed.
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            },
-        }
-    }
-    drop(listener);
-    while tasks.join_next().await.is_some() {}
+    accept::accept(shared, listener, move |shared, tcp, from, slot| {
+        let background = Arc::clone(&background);
+        async move { serve(&shared, tcp, from, slot, &background).await }
+    })
+    .await;
 }
 
 /// One connection, from its first packet to its end. An error means that it was never established.

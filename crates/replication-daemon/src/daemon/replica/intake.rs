@@ -40,6 +40,7 @@ struct Selection {
     digest: Digest,
     size: u64,
     demand: bool,
+    number: u64,
     outline: Arc<Outline>,
     /// The pieces of an earlier transfer.
     first: u32,
@@ -59,7 +60,7 @@ impl Selection {
     fn want(&self, shared: &Shared) -> Asked {
         let is_here = |number| self.local.as_ref().is_some_and(|local| local.has(number));
         let ranges = ranges((self.first, self.count()), MAX_RANGES, is_here);
-        want(shared, (self.digest, self.demand), ranges);
+        want(shared, (self.digest, self.demand, self.number), ranges);
         Asked::Pieces
     }
 
@@ -72,8 +73,8 @@ impl Selection {
     }
 }
 
-fn want(shared: &Shared, (digest, demand): (Digest, bool), ranges: Vec<(u32, u32)>) {
-    shared.with(|core, _| core.machine.want_pieces(Wanted { digest, demand, ranges }));
+fn want(shared: &Shared, (digest, demand, number): (Digest, bool, u64), ranges: Vec<(u32, u32)>) {
+    shared.with(|core, _| core.machine.want_pieces(Wanted { digest, demand, number, ranges }));
 }
 
 /// Pieces of the older version that come before one of the connection.
@@ -126,6 +127,8 @@ pub(super) struct Intake<'a> {
     /// At a relay: children get it as it arrives.
     pub(super) forwarded: Option<Forwarded>,
     selection: Option<Selection>,
+    /// Counts the long bodies of the channel.
+    pub(super) number: u64,
 }
 
 /// Counts the bytes of one body until it is whole, or is discarded.
@@ -160,7 +163,7 @@ impl<'a> Intake<'a> {
     pub(super) fn new(shared: &'a Arc<Shared>) -> Self {
         let arriving = Arriving { all: &shared.arriving, own: 0 };
         let (stager, full, broken, forwarded, selection) = Default::default();
-        Intake { shared, stager, full, broken, arriving, forwarded, selection }
+        Intake { shared, stager, full, broken, arriving, forwarded, selection, number: 0 }
     }
 
     /// The hashes of all pieces are here: asks for those that have to come, if the sender waits for that.
@@ -179,6 +182,7 @@ impl<'a> Intake<'a> {
             digest,
             size,
             demand: header.demand,
+            number: self.number,
             outline: Arc::new(outline.clone()),
             first,
             next: 0,
@@ -188,7 +192,7 @@ impl<'a> Intake<'a> {
         selection.first = first.min(selection.count().saturating_sub(1));
         selection.next = selection.first;
         let asked = if selection.asked.is_some() {
-            want(self.shared, (digest, header.demand), Vec::new());
+            want(self.shared, (digest, header.demand, self.number), Vec::new());
             Asked::Chunks
         } else {
             self.set_chunks(&[]);
@@ -206,7 +210,8 @@ impl<'a> Intake<'a> {
         }
         let last = (version.content.size.0 - 1) / PIECE as u64;
         let last = u32::try_from(last).unwrap_or(u32::MAX);
-        want(self.shared, (version.content.digest, header.demand), vec![(last, 1)]);
+        let of = (version.content.digest, header.demand, self.number);
+        want(self.shared, of, vec![(last, 1)]);
         Asked::Pieces
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use lull_replication::lane::Lane;
 use lull_replication::message::{BodyHeader, Channel, Frame};
+use lull_replication::origin::LONG;
 use lull_replication::path::Path;
 use lull_replication::types::Sequence;
 use lull_replication::wire::{Assembly, BodyPart, Delivery};
@@ -24,6 +25,7 @@ pub(super) async fn bodies(
 ) -> Result<(), LinkError> {
     let mut assembly = Assembly::default();
     let mut intakes = Lane::ALL.map(|_| Intake::new(shared));
+    let mut long_bodies = 0;
     let received = &shared.received[usize::from(channel == Channel::Speculative)];
     loop {
         let Frame { session, message } = incoming.next().await?;
@@ -34,10 +36,15 @@ pub(super) async fn bodies(
             received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             piece = *number;
         }
+        let is_long = matches!(&message, BodyPart::Header(header) if is_long(header));
+        long_bodies += u64::from(is_long);
         let (lane, delivery) = assembly.handle(message)?;
         let header = assembly.header(lane).filter(|_| matches!(delivery, Delivery::Bytes(_)));
         let content = header.and_then(|header| header.version).map(|version| version.content);
         let intake = &mut intakes[lane.index()];
+        if is_long {
+            intake.number = long_bodies;
+        }
         match delivery {
             Delivery::More => {
                 let asked = if let Some((header, outline)) = assembly.begins(lane) {
@@ -99,6 +106,10 @@ pub(super) async fn bodies(
             }
         }
     }
+}
+
+fn is_long(header: &BodyHeader) -> bool {
+    header.version.is_some_and(|version| version.content.size > LONG && !header.lost)
 }
 
 /// The object and the commit of a body.

@@ -39,7 +39,7 @@ fn only_replicas_that_know_ranges_are_waited_for() {
 fn wanted_ranges_are_within_the_body_and_have_its_end() {
     let pieces = 70;
     let (mut bench, frame, digest) = bench_of(WITH_RANGES, Bytes(pieces * PIECE as u64));
-    assert_eq!(bench.origin.take_wanted(REPLICA, &frame), None, "not said so far");
+    assert_eq!(bench.origin.take_wanted(REPLICA, &frame, 2), None, "not said so far");
     for (said, taken) in [
         (vec![], vec![]),
         (vec![(0, 70)], vec![(0, 70)]),
@@ -47,11 +47,15 @@ fn wanted_ranges_are_within_the_body_and_have_its_end() {
         (vec![(60, 100)], vec![(60, 10)]),
         (vec![(1, 1), (80, 9)], vec![(1, 1), (69, 1)]),
     ] {
-        let wanted = |demand| Wanted { digest, demand, ranges: said.clone() };
-        bench.say(ToOrigin::Wanted(wanted(true)));
-        assert_eq!(bench.origin.take_wanted(REPLICA, &frame), None, "of another channel");
-        bench.say(ToOrigin::Wanted(wanted(false)));
-        assert_eq!(bench.origin.take_wanted(REPLICA, &frame), Some(taken));
+        for (demand, number, whose) in [(true, 2, "another channel"), (false, 1, "an earlier one")]
+        {
+            let ranges = said.clone();
+            bench.say(ToOrigin::Wanted(Wanted { digest, demand, number, ranges }));
+            assert_eq!(bench.origin.take_wanted(REPLICA, &frame, 2), None, "of {whose}");
+        }
+        let wanted = Wanted { digest, demand: false, number: 2, ranges: said };
+        bench.say(ToOrigin::Wanted(wanted));
+        assert_eq!(bench.origin.take_wanted(REPLICA, &frame, 2), Some(taken));
     }
 }
 
@@ -59,7 +63,12 @@ fn wanted_ranges_are_within_the_body_and_have_its_end() {
 fn ranges_out_of_order_end_the_connection() {
     for ranges in [vec![(0, 0)], vec![(5, 1), (4, 1)], vec![(0, 4), (3, 1)], vec![(9, u32::MAX)]] {
         let (mut bench, _, digest) = bench_of(WITH_RANGES, Bytes(2 * LONG.0));
-        bench.say(ToOrigin::Wanted(Wanted { digest, demand: false, ranges: ranges.clone() }));
+        bench.say(ToOrigin::Wanted(Wanted {
+            digest,
+            demand: false,
+            number: 1,
+            ranges: ranges.clone(),
+        }));
         let events = bench.events();
         assert!(events.iter().any(|event| matches!(event, Event::Close(_))), "{ranges:?}");
     }
