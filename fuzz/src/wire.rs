@@ -5,7 +5,8 @@ use lull_replication::message::{
     BodyHeader, Channel, Frame, FromAuthority, ToAuthority, ToOrigin, ToReplica,
 };
 use lull_replication::wire::{
-    Assembly, Attach, BodyPart, Delivery, Frames, Message, PREFACE, Preface, encode,
+    Assembly, Attach, BodyPart, Delivery, Frames, FromSource, Message, PREFACE, Preface, ToSource,
+    encode,
 };
 
 /// The input of a connection of any channel and direction: it is rejected, or equal to the frames as they
@@ -16,6 +17,8 @@ pub fn wire(bytes: &[u8]) {
     stream::<Attach>(bytes);
     stream::<ToAuthority>(bytes);
     stream::<FromAuthority>(bytes);
+    stream::<ToSource>(bytes);
+    stream::<FromSource>(bytes);
     let mut assembly = Assembly::default();
     for frame in stream::<BodyPart>(bytes) {
         let lane = frame.message.lane();
@@ -26,7 +29,7 @@ pub fn wire(bytes: &[u8]) {
                 assert_eq!(by, lane);
                 let header = assembly.header(lane);
                 match delivery {
-                    Delivery::More => assert!(header.is_some()),
+                    Delivery::More | Delivery::Chunks(..) => assert!(header.is_some()),
                     Delivery::Bytes(bytes) => assert!(header.is_some() && !bytes.is_empty()),
                     Delivery::Complete { .. } => assert!(header.is_none()),
                 }

@@ -3,6 +3,7 @@
 mod doctor;
 mod exec;
 mod exporter;
+mod fetch;
 mod generate;
 mod jobs;
 mod kernel;
@@ -54,6 +55,7 @@ enum Command {
     Doctor(doctor::Args),
     Exec(exec::Args),
     Exporter(exporter::Args),
+    Fetch(fetch::Args),
     Jobs(jobs::Args),
     Kernel(kernel::Args),
     Lab(lab::Args),
@@ -102,6 +104,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Exec(args) => exec::run(args),
         Command::Exporter(args) => exporter::run(&args),
+        Command::Fetch(args) => fetch::run(&args),
         Command::Jobs(args) => jobs::run(args),
         Command::Kernel(args) => kernel::run(args),
         Command::Lab(args) => return lab::forward(args.arguments),
@@ -156,12 +159,12 @@ mod tests {
         let of = |path: &str| {
             let first = path.split(' ').nth(1);
             first.is_some_and(|first| {
-                ["origin", "publish", "replica", "rollback", "status"].contains(&first)
+                ["fetch", "origin", "publish", "replica", "rollback", "status"].contains(&first)
             })
         };
         let all = commands(&Cli::command()).into_iter();
         let these: Vec<_> = all.filter(|(path, _)| of(path)).collect();
-        assert_eq!(these.len(), 12);
+        assert_eq!(these.len(), 13);
         for (path, mut command) in these {
             let help = command.render_long_help().to_string().replace('\n', " ");
             for words in ["The exit code is ", "2 if the arguments are wrong"] {

@@ -12,6 +12,7 @@ use lull_replication_daemon::daemon::{
     Clock, MachineClock, OriginOptions, SkewedClock, create_origin,
 };
 use lull_replication_daemon::http::client::Client;
+use lull_replication_daemon::identity::TicketKind;
 use lull_replication_daemon::service::{OriginService, ServiceEvent, run_origin, runtime};
 use lull_replication_daemon::shared_log::LogAddress;
 use lull_replication_daemon::store::{BucketAddress, Remote};
@@ -67,6 +68,8 @@ Examples:
       print a ticket that is valid for ten minutes
   lull origin ticket /var/lib/lull/origin paris --address one.example:7070,two.example:7070
       print a ticket with the addresses of two origins that share a log
+  lull origin ticket /var/lib/lull/origin guests --fetch --valid 3600
+      print a ticket with which lull fetch gets files for an hour
   lull origin ticket /var/lib/lull/origin office --relay
       print a ticket for a replica that may serve other replicas
 
@@ -216,6 +219,9 @@ pub(crate) struct TicketArgs {
     /// Permit the replica to serve other replicas, as lull replica run --relay
     #[arg(long)]
     relay: bool,
+    /// Print a ticket for lull fetch instead: it is not used up, and its holders are no replicas
+    #[arg(long, conflicts_with = "relay")]
+    fetch: bool,
 }
 
 /// Revoke a replica: disconnect it, and reject its certificate
@@ -295,7 +301,12 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Ticket(args) => {
             let client = Client::new(args.folder);
             let address = args.address.as_deref();
-            let made = client.ticket(&args.name, address, args.valid, args.relay);
+            let kind = match (args.relay, args.fetch) {
+                (true, _) => TicketKind::Relay,
+                (_, true) => TicketKind::Receiver,
+                _ => TicketKind::Replica,
+            };
+            let made = client.ticket(&args.name, address, args.valid, kind);
             println!("{}", runtime()?.block_on(made)?);
         }
         Command::Revoke(RevokeArgs { folder, name }) => {

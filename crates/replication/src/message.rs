@@ -49,16 +49,24 @@ use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Digest, Incarnation, Position, ReplicaId, Sequence, Version};
 
 /// The version of the protocol that this code speaks.
-pub const PROTOCOL: u16 = 12;
+pub const PROTOCOL: u16 = 13;
+/// The first version in which a receiver says which pieces of a long body it wants.
+pub const WITH_RANGES: u16 = 13;
 /// Paths in one message, at most.
 pub const MAX_PATHS: usize = 1_000;
 /// Changes in one message, at most: larger commits go in parts.
 pub const MAX_CHANGES: usize = 1_000;
+/// Objects in one answer to a receiver, at most.
+pub const MAX_FOUND: usize = 1_000;
+/// Names in one answer that are like the one that does not exist, at most.
+pub const MAX_NEAR: usize = 3;
 /// Entries of a leaf in one message, at most: further entries go in further parts. A user who names files may
 /// choose names that all fall into one leaf.
 pub const MAX_ENTRIES: usize = 1_000;
 /// Bodies that have arrived in part, at most.
 pub const MAX_PARTIAL: usize = 64;
+/// Ranges of pieces in one [`Wanted`](ToOrigin::Wanted), at most.
+pub const MAX_RANGES: usize = 4_096;
 /// Relays below a relay, at most.
 pub const MAX_RELAYS: usize = 1_000;
 /// Replicas in one [`Below`](ToOrigin::Below), at most: a relay sends one with a ping, so its rate is bounded, too.
@@ -77,6 +85,8 @@ pub enum Channel {
     Speculative,
     /// For certificates: one question and one answer.
     Enrolment,
+    /// For one-off receivers: questions and answers, in the background.
+    Fetch,
 }
 
 /// The connection of a message. Messages of an earlier connection are dropped on every channel.
@@ -161,6 +171,22 @@ pub enum ToOrigin {
     /// The bodies that have arrived in part, and how many pieces of each: all of them, instead of earlier ones. A
     /// transfer may begin behind these pieces.
     Partial(Vec<(Digest, u32)>),
+    /// The answer to the hashes of a long body's pieces.
+    Wanted(Wanted),
+}
+
+/// The pieces that a replica wants of a long body.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Wanted {
+    /// The hash of the body.
+    pub digest: Digest,
+    /// Whether it comes for a read.
+    pub demand: bool,
+    /// Counts the long bodies that have begun on its channel, from one: answers to earlier transfers may be late.
+    pub number: u64,
+    /// Ranges of pieces, in ascending order: the first one, and their number. None: the replica has an older version of
+    /// the object, and asks for the chunks of this one first.
+    pub ranges: Vec<(u32, u32)>,
 }
 
 /// The question whether a replica follows the origin's log, and is still admitted there.

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lull_replication_daemon::daemon::FetchProgress;
 use lull_replication_daemon::http::client::{Client, Publishing};
 use lull_replication_daemon::service::runtime;
 use serde_json::Value;
@@ -52,6 +53,19 @@ pub(super) async fn publication<T>(
             bar.set_length(to_send);
         }
         bar.set_position(count(&publishing.sent).min(to_send));
+    };
+    let ended = with_progress(work, async || show()).await;
+    bar.finish_and_clear();
+    ended
+}
+
+/// Shows what a receiver has fetched until `work` ends.
+pub(crate) async fn fetch<T>(progress: &FetchProgress, work: impl Future<Output = T>) -> T {
+    let bar = bar(OF_BYTES);
+    bar.set_prefix("fetching");
+    let show = || {
+        bar.set_length(progress.total.load(Ordering::Relaxed));
+        bar.set_position(progress.here.load(Ordering::Relaxed));
     };
     let ended = with_progress(work, async || show()).await;
     bar.finish_and_clear();

@@ -1,21 +1,16 @@
 //! Relays as processes: an origin, a relay, a relay below it, and replicas of both.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::gate::{Gate, free_address};
 use crate::site::Site;
 use crate::support::{eventually, finish, lull};
-
-/// A port that is free at the moment.
-fn address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
-}
 
 /// Writes files: a large one among them.
 fn write(source: &Path, version: &str) {
@@ -29,7 +24,7 @@ fn write(source: &Path, version: &str) {
 #[test]
 fn three_levels_follow_each_publication() {
     let mut site = Site::new(&[], &[]);
-    let [relay, lower] = [address(), address()];
+    let [relay, lower] = [free_address(), free_address()];
     site.add_relay("relay", &["--relay", &relay]);
     site.add_relay("lower", &["--via", &relay, "--relay", &lower]);
     site.add_replica("paris", &["--via", &relay]);
@@ -88,7 +83,7 @@ fn peer(site: &Site, name: &str) -> Value {
 #[test]
 fn child_of_a_killed_relay_finds_another_parent() {
     let mut site = Site::new(&[], &[]);
-    let [one, two] = [address(), address()];
+    let [one, two] = [free_address(), free_address()];
     site.add_relay("one", &["--relay", &one]);
     site.add_relay("two", &["--relay", &two]);
     site.add_replica("paris", &["--via", &one, "--via", &two, "--or-origin"]);
@@ -114,7 +109,7 @@ fn child_of_a_killed_relay_finds_another_parent() {
 #[test]
 fn revoked_replica_is_refused_by_the_relay() {
     let mut site = Site::new(&[], &[]);
-    let relay = address();
+    let relay = free_address();
     site.add_relay("relay", &["--relay", &relay]);
     site.add_replica("paris", &["--via", &relay]);
     eventually("a connection", || site.status("paris")["connected"] == true);
@@ -137,9 +132,50 @@ fn relay_needs_its_ticket_and_a_parent_above() {
     thread::sleep(Duration::from_millis(500));
     assert_eq!(site.status("paris")["connected"], false);
 
-    let [one, other] = [address(), address()];
+    let [one, other] = [free_address(), free_address()];
     site.add_relay("one", &["--relay", &one, "--via", &other]);
     site.add_relay("other", &["--relay", &other, "--via", &one]);
     let is_told = |name| site.told(name, "refused").iter().any(|why| why.contains("loop"));
     eventually("the refusal", || is_told("one") || is_told("other"));
+}
+
+/// The relay loses what is in its memory: of the rest, nothing comes again, at no level.
+#[test]
+fn killed_relay_passes_on_the_rest_while_it_arrives() {
+    const LARGE: u64 = 24_000_000;
+    /// What a receiver keeps in memory until it writes it, and pieces that the gate has in its hands.
+    const IN_FLIGHT: u64 = (1 << 20) + 4 * 65_536;
+    let received =
+        |site: &Site, name: &str| site.status(name)["speculative_bytes"].as_u64().unwrap();
+    let mut site = Site::new(&[], &[]);
+    let gate = Gate::open(&site.listen, LARGE / 2);
+    let relay = free_address();
+    let of_relay = ["--relay", &relay, "--origin", &gate.address];
+    site.add_relay("relay", &of_relay);
+    site.add_replica("paris", &["--via", &relay]);
+    eventually("the connections", || site.status("paris")["connected"] == true);
+    let source = site.folder.path().join("source");
+    fs::create_dir(&source).unwrap();
+    let bytes: Vec<u8> = (0..LARGE / 8).flat_map(|at| (at * at).to_le_bytes()).collect();
+    fs::write(source.join("large"), &bytes).unwrap();
+    site.publish(&source, &[]);
+    eventually("the first half", || received(&site, "paris") > LARGE / 2 - IN_FLIGHT);
+
+    // SIGKILL.
+    drop(site.replicas.remove("relay"));
+    gate.each.store(LARGE / 4, Ordering::Relaxed);
+    site.start_replica("relay", &of_relay);
+    eventually("a part of the rest", || received(&site, "paris") > LARGE / 8 * 5);
+    let status = site.status("relay");
+    assert_eq!(status["valid_bytes"], 0, "the relay lacks the end: {status}");
+    gate.each.store(u64::MAX, Ordering::Relaxed);
+    for name in ["paris", "relay"] {
+        eventually("all of it", || site.status(name)["valid_bytes"] == LARGE);
+        assert!(site.get(name, "/large").body == bytes, "{name}");
+    }
+    let again = gate.carried.load(Ordering::Relaxed) - LARGE;
+    // Hashes, TLS and the control channel take half a percent.
+    assert!(again < IN_FLIGHT + LARGE / 200, "{again} bytes more left the origin");
+    let again = received(&site, "paris") - LARGE;
+    assert!(again <= 2 * 65_536, "{again} bytes came again from the relay");
 }

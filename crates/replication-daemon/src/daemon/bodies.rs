@@ -1,5 +1,7 @@
 //! Bodies on their way to a replica, in pieces.
 
+mod ranges;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -7,7 +9,8 @@ use lull_cc::Bytes;
 use lull_replication::Pin;
 use lull_replication::lane::{Lane, Lanes};
 use lull_replication::message::{BodyHeader, Channel, Frame};
-use lull_replication::origin::Origin;
+use lull_replication::origin::{LONG, Origin};
+use lull_replication::path::Path;
 use lull_replication::types::{Content, Digest};
 use lull_replication::wire::{BodyPart, Outline, PIECE};
 use tokio::io::AsyncWrite;
@@ -15,6 +18,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::task::AbortHandle;
 
 use super::child::Link;
+use super::chunk_lists::{ChunkLists, Chunks};
 use super::link::Outgoing;
 use super::outlines::Outlines;
 use super::spool::{Spool, SpooledPiece};
@@ -50,6 +54,14 @@ pub(super) trait Serves: Send + Sync + 'static {
 
     /// The outlines of its bodies.
     fn outlines(&self) -> &Outlines;
+
+    /// Their chunks.
+    fn chunk_lists(&self) -> &ChunkLists;
+
+    /// Gets the body of an object that is not here, if that is possible. It may be deleted again.
+    fn bring(self: &Arc<Self>, _path: &Path) -> impl Future<Output = ()> + Send {
+        async {}
+    }
 
     /// A body that still arrives here, and can be passed on.
     fn spool(&self, _digest: &Digest) -> Option<Arc<Spool>> {
@@ -236,6 +248,10 @@ struct Sending<'a, S> {
     next: Next,
     /// Where its pieces come from, if it still arrives here.
     spool: Option<Arc<Spool>>,
+    /// The pieces that the replica wants, if it has said that.
+    ranges: Vec<(u32, u32)>,
+    /// Its number on the channel, if it is long.
+    number: u64,
 }
 
 /// The next part of a body.
@@ -243,23 +259,29 @@ enum Next {
     /// The whole body at once.
     All,
     /// Its first part, once the hashes of its pieces are known.
-    Beginning(Coming),
+    Beginning(Coming<Found>),
     /// Its first part, with these hashes.
     Header(Arc<Outline>),
     /// The hashes, from this message of them on.
     Hashes(Arc<Outline>, usize),
+    /// What the replica wants of it, in answer to these hashes.
+    Answer(Arc<Outline>),
+    /// The chunks, once they are known.
+    Chunking(Arc<Outline>, Coming<Result<Chunks, StoreError>>),
+    /// The chunks, from this message of them on.
+    Chunks(Arc<Outline>, Chunks, usize),
     /// The pieces from this one on.
     Pieces(Arc<Outline>, u32),
 }
 
-/// The hashes of a body's pieces, while they are awaited. Otherwise a replica that demands and withdraws
+/// The hashes of a body's pieces or chunks, while they are awaited. Otherwise a replica that demands and withdraws
 /// bodies repeatedly would leave a task behind each time.
-struct Coming {
-    found: oneshot::Receiver<Found>,
+struct Coming<T> {
+    found: oneshot::Receiver<T>,
     waiting: AbortHandle,
 }
 
-impl Drop for Coming {
+impl<T> Drop for Coming<T> {
     fn drop(&mut self) {
         self.waiting.abort();
     }
@@ -271,8 +293,17 @@ impl<'a, S: Serves> Sending<'a, S> {
         let spool = content(&frame.message).and_then(|content| shared.spool(&content.digest));
         if let Some(spool) = spool {
             spool.watch(link);
-            let next = Next::Header(Arc::clone(spool.outline()));
-            return Sending { shared, link, frame, lane, next, spool: Some(spool) };
+            let (next, ranges) = (Next::Header(Arc::clone(spool.outline())), Vec::new());
+            return Sending {
+                shared,
+                link,
+                frame,
+                lane,
+                next,
+                spool: Some(spool),
+                ranges,
+                number: 0,
+            };
         }
         let next = match content(&frame.message) {
             Some(content) if content.size.0 > PIECE as u64 => {
@@ -290,7 +321,7 @@ impl<'a, S: Serves> Sending<'a, S> {
             }
             _ => Next::All,
         };
-        Sending { shared, link, frame, lane, next, spool: None }
+        Sending { shared, link, frame, lane, next, spool: None, ranges: Vec::new(), number: 0 }
     }
 
     /// Queues the next part.
@@ -319,6 +350,18 @@ impl<'a, S: Serves> Sending<'a, S> {
                 let (outline, number) = (Arc::clone(outline), *number);
                 self.hashes(outline, number, to)
             }
+            Next::Answer(outline) => {
+                let outline = Arc::clone(outline);
+                self.answer(content, outline, to)
+            }
+            Next::Chunking(outline, coming) => {
+                let (outline, found) = (Arc::clone(outline), coming.found.try_recv());
+                self.chunking(outline, found, to)
+            }
+            Next::Chunks(outline, chunks, number) => {
+                let (outline, chunks, number) = (Arc::clone(outline), Arc::clone(chunks), *number);
+                self.chunks(outline, chunks, number, to)
+            }
             Next::Pieces(outline, number) => {
                 let (outline, number) = (Arc::clone(outline), *number);
                 self.piece(content, outline, number, to).await
@@ -328,7 +371,7 @@ impl<'a, S: Serves> Sending<'a, S> {
 
     /// The whole of a body that fits into one piece.
     async fn all(
-        &self,
+        &mut self,
         content: Content,
         to: &mut Outgoing<impl AsyncWrite + Unpin>,
     ) -> Result<SendState, LinkError> {
@@ -388,8 +431,14 @@ impl<'a, S: Serves> Sending<'a, S> {
             }
             None => {
                 let replica = self.link.replica;
-                let first = |machine: &mut Origin<Body>| machine.first_piece(replica, &self.frame);
-                self.next = Next::Pieces(outline, self.shared.with_machine(first));
+                let (first, is_answered) = self.shared.with_machine(|machine| {
+                    let first = machine.first_piece(replica, &self.frame);
+                    (first, machine.is_answered(replica, &self.frame))
+                });
+                self.next = match is_answered {
+                    true => Next::Answer(outline),
+                    false => Next::Pieces(outline, first),
+                };
             }
         }
         Ok(SendState::Goes)
@@ -433,11 +482,14 @@ impl<'a, S: Serves> Sending<'a, S> {
         }
         let lane = self.lane;
         self.put(to, BodyPart::Piece { lane, number, bytes })?;
-        self.next = Next::Pieces(outline, number + 1);
+        self.next = Next::Pieces(outline, ranges::after(&self.ranges, number));
         Ok(if is_last { SendState::Ends } else { SendState::Goes })
     }
 
-    fn header(&self, to: &mut Outgoing<impl AsyncWrite + Unpin>) -> Result<(), LinkError> {
+    fn header(&mut self, to: &mut Outgoing<impl AsyncWrite + Unpin>) -> Result<(), LinkError> {
+        if content(&self.frame.message).is_some_and(|content| content.size > LONG) {
+            self.number = self.link.begin_long(self.frame.message.demand);
+        }
         self.put(to, BodyPart::Header(self.frame.message.clone()))
     }
 

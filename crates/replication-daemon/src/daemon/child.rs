@@ -27,6 +27,8 @@ pub(super) struct Link {
     /// The replica is to be asked to renew its certificate.
     pub(super) renew: AtomicBool,
     taken: [AtomicBool; 2],
+    /// Long bodies that have begun, in the background and for reads.
+    long_bodies: [AtomicU64; 2],
     /// Of the connection for speculative bodies, if that yields.
     priority: Mutex<Option<ConnectionPriority>>,
     is_urgent: AtomicBool,
@@ -45,6 +47,7 @@ impl Link {
             ended: watch::Sender::new(false),
             renew: AtomicBool::new(false),
             taken: Default::default(),
+            long_bodies: Default::default(),
             priority: Mutex::new(None),
             is_urgent: AtomicBool::new(false),
         }
@@ -83,6 +86,11 @@ impl Link {
         self.speculative.notify_one();
     }
 
+    /// A long body begins on a channel. Returns its number there, from one.
+    pub(super) fn begin_long(&self, demand: bool) -> u64 {
+        self.long_bodies[usize::from(demand)].fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     /// Takes the place of a body channel, which one connection may have.
     pub(super) fn take(&self, channel: Channel) -> bool {
         let taken = match channel {
@@ -108,7 +116,7 @@ pub(super) fn wake(link: &Link, message: AffectedChannel) {
         AffectedChannel::NoChannel => {}
         AffectedChannel::Channel(Channel::Demand) => link.demand.notify_one(),
         AffectedChannel::Channel(Channel::Speculative) => link.speculative.notify_one(),
-        AffectedChannel::Channel(Channel::Control | Channel::Enrolment) => {
+        AffectedChannel::Channel(Channel::Control | Channel::Enrolment | Channel::Fetch) => {
             link.control.notify_one()
         }
         AffectedChannel::Both => {
@@ -140,6 +148,8 @@ impl AffectedChannel {
             // It is answered on both channels.
             ToOrigin::Withdraw(_) => AffectedChannel::Answers,
             ToOrigin::Lacking(_) => AffectedChannel::Channel(Channel::Speculative),
+            ToOrigin::Wanted(wanted) if wanted.demand => AffectedChannel::Channel(Channel::Demand),
+            ToOrigin::Wanted(_) => AffectedChannel::Channel(Channel::Speculative),
             // An invalidation may have waited for the body.
             ToOrigin::Taken(_) => AffectedChannel::Both,
             // A ping is answered by a heartbeat.

@@ -17,7 +17,7 @@ use super::clock::certificate_time;
 use super::link::{Incoming, Outgoing, ask, prepare, soon};
 use super::{Clock, DaemonError, LinkError};
 use crate::identity::{
-    IdentityError, Joining, OtherOrigin, ReplicaIdentity, Ticket, all_addresses,
+    IdentityError, Joining, OtherOrigin, ReplicaIdentity, Ticket, TicketError, all_addresses,
 };
 use crate::store::{ReplicaState, Settings, Store, StoreError};
 
@@ -33,6 +33,9 @@ pub async fn join(
     clock: &Arc<dyn Clock>,
 ) -> Result<ReplicaId, DaemonError> {
     // All these before the ticket is used up.
+    if ticket.is_for_receivers {
+        return Err(TicketError::ForReceivers.into());
+    }
     let address = ticket.address.clone();
     let joining = match ReplicaIdentity::open(folder) {
         Err(IdentityError::Nothing(_)) => Joining::new(ticket)?,
@@ -57,6 +60,21 @@ pub(crate) async fn enrol(
 ) -> Result<ReplicaIdentity, DaemonError> {
     let address = ticket.address.clone();
     finish(folder, &address, Joining::new(ticket)?, clock).await
+}
+
+/// Becomes a receiver with a ticket, which can be used again. Its identity is in memory only.
+pub(super) async fn enrol_receiver(
+    ticket: Ticket,
+    clock: &Arc<dyn Clock>,
+) -> Result<ReplicaIdentity, DaemonError> {
+    if !ticket.is_for_receivers {
+        return Err(TicketError::ForReplica.into());
+    }
+    let address = ticket.address.clone();
+    let joining = Joining::new(ticket)?;
+    let connect = joining.connect(certificate_time(clock))?;
+    let enrolled = request(&address, connect, ToAuthority::Enrol(joining.enrol())).await?;
+    Ok(joining.receiver(enrolled, clock.read().wall))
 }
 
 async fn finish(
@@ -139,22 +157,22 @@ pub(crate) async fn dial(
     how: (Arc<ClientConfig>, ServerName<'static>),
     channel: Channel,
 ) -> Result<TlsStream<TcpStream>, LinkError> {
-    dial_through(address, how, channel, |tcp| tcp).await
+    Ok(dial_through(address, how, channel, |tcp| tcp).await?.0)
 }
 
-/// The same over the connection that `through` returns: TLS is above that.
+/// The same over the connection that `through` returns: TLS is above that. Also returns the version to speak.
 pub(super) async fn dial_through<S: AsyncRead + AsyncWrite + Unpin>(
     address: &str,
     (config, name): (Arc<ClientConfig>, ServerName<'static>),
     channel: Channel,
     through: impl FnOnce(TcpStream) -> S,
-) -> Result<TlsStream<S>, LinkError> {
+) -> Result<(TlsStream<S>, u16), LinkError> {
     soon(async {
         let tcp = TcpStream::connect(address).await?;
         prepare(&tcp)?;
         let mut stream = TlsConnector::from(config).connect(name, through(tcp)).await?;
-        ask(&mut stream, channel).await?;
-        Ok(stream)
+        let version = ask(&mut stream, channel).await?;
+        Ok((stream, version))
     })
     .await
 }

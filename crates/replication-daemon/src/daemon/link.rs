@@ -88,8 +88,8 @@ pub(super) async fn soon<T>(
     timeout(TIMEOUT, future).await.unwrap_or(Err(LinkError::Silent))
 }
 
-/// The prefaces, from the side that has connected.
-pub(super) async fn ask<S>(stream: &mut S, channel: Channel) -> Result<(), LinkError>
+/// The prefaces, from the side that has connected: returns the version to speak.
+pub(super) async fn ask<S>(stream: &mut S, channel: Channel) -> Result<u16, LinkError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -97,8 +97,8 @@ where
     stream.write_all(&ours.encode()).await?;
     stream.flush().await?;
     let theirs = read_preface(stream).await?;
-    ours.agree(theirs)?;
-    if theirs.channel == channel { Ok(()) } else { Err(LinkError::Order) }
+    let version = ours.agree(theirs)?;
+    if theirs.channel == channel { Ok(version) } else { Err(LinkError::Order) }
 }
 
 /// The prefaces, from the answering side: returns the channel.

@@ -18,10 +18,14 @@
 //! The three connections of a session end together. A failure of the disk other than lack of space, or a
 //! panic of a machine, ends the daemon: it starts again from the disk's contents.
 
+mod accept;
 mod bodies;
 mod child;
+mod chunk_lists;
 mod clock;
 mod enrol;
+mod fetches;
+mod fetching;
 mod link;
 mod observed;
 mod origin;
@@ -46,6 +50,7 @@ use tokio::task::spawn_blocking;
 
 pub use clock::{Clock, MachineClock, SkewedClock};
 pub use enrol::join;
+pub use fetching::{FetchError, FetchProgress, Fetched, Fetcher, Target};
 pub use link::LinkError;
 pub(crate) use origin::HeldBodies;
 pub use origin::{
@@ -66,7 +71,7 @@ pub(crate) use clock::certificate_time;
 pub(crate) use enrol::{dial, enrol};
 pub(crate) use link::{Incoming, Outgoing};
 
-use crate::identity::{IdentityError, OtherOrigin, RotationError};
+use crate::identity::{IdentityError, OtherOrigin, RotationError, TicketError};
 use crate::remedies;
 use crate::store::{BodyReader, Done, State, Store, StoreError, Worker};
 
@@ -191,6 +196,9 @@ pub enum DaemonError {
     /// The origin is not that of the ticket.
     #[error(transparent)]
     OtherOrigin(#[from] OtherOrigin),
+    /// The ticket is for another purpose.
+    #[error(transparent)]
+    Ticket(#[from] TicketError),
     /// The origin issues no certificate.
     #[error(transparent)]
     NotEnrolled(#[from] NotEnrolled),

@@ -7,13 +7,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use lull_cc::Bytes;
 use lull_replication::types::Content;
 use lull_replication::wire::{Outline, PIECE};
 
 use super::child::Link;
+use super::chunk_lists::Chunks;
 
 /// Shorter bodies are passed on when they are stored: that is soon.
 pub(super) const SHORTEST: Bytes = Bytes(1 << 20);
@@ -34,6 +35,8 @@ pub(super) struct Spool {
     content: Content,
     outline: Arc<Outline>,
     file: File,
+    /// Its chunks, once it is known whether the sender says them.
+    chunks: OnceLock<Chunks>,
     state: Mutex<State>,
 }
 
@@ -50,7 +53,8 @@ impl Spool {
     /// Without a piece, on the disk of `folder`.
     pub(super) fn new(folder: &Path, content: Content, outline: Outline) -> io::Result<Self> {
         let file = tempfile::tempfile_in(folder)?;
-        Ok(Spool { content, outline: Arc::new(outline), file, state: Mutex::default() })
+        let (outline, chunks) = (Arc::new(outline), OnceLock::new());
+        Ok(Spool { content, outline, file, chunks, state: Mutex::default() })
     }
 
     /// The hashes of all pieces.
@@ -60,6 +64,23 @@ impl Spool {
 
     pub(super) fn content(&self) -> &Content {
         &self.content
+    }
+
+    /// The chunks of the body. An empty list says that they are unknown here.
+    pub(super) fn set_chunks(&self, chunks: Chunks) {
+        if self.chunks.set(chunks).is_ok() {
+            self.wake();
+        }
+    }
+
+    /// The same, once that is known.
+    pub(super) fn chunks(&self) -> Option<Chunks> {
+        self.chunks.get().cloned()
+    }
+
+    /// How many of its pieces are here.
+    pub(super) fn pieces(&self) -> u32 {
+        self.lock().pieces
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -29,6 +29,7 @@ use super::content::Content;
 use super::origin::{AFTER, Done, Entry, Order, WITHIN};
 use super::socket;
 use super::transaction::{END, Head, ObjectKind, What, put_head};
+use crate::identity::TicketKind;
 use crate::source;
 pub use folder::TreeDigest;
 use folder::{difference, is_empty, scan};
@@ -241,8 +242,8 @@ impl Client {
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
-    /// A ticket for a replica of this name, which will connect to the origin at `address`, or where it
-    /// listens. A relay may serve other replicas.
+    /// A ticket of a kind for this name; its holder will connect to the origin at `address`, or where it
+    /// listens.
     ///
     /// # Errors
     /// If the origin does not run, or cannot write.
@@ -251,10 +252,10 @@ impl Client {
         name: &str,
         address: Option<&str>,
         valid: Duration,
-        relay: bool,
+        kind: TicketKind,
     ) -> Result<String, ClientError> {
         let (name, address) = (name.to_owned(), address.map(str::to_owned));
-        let order = Order::Ticket { name, address, seconds: valid.as_secs(), relay };
+        let order = Order::Ticket { name, address, seconds: valid.as_secs(), kind };
         match self.order(&order).await? {
             Done::Ticket(ticket) => Ok(ticket),
             _ => Err(ClientError::Unexpected),

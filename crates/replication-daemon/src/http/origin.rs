@@ -31,7 +31,7 @@ use super::{
     HttpService, Listener, SESSION, Serving, document, figures, line, name_of, own_of, page, socket,
 };
 use crate::daemon::{DaemonError, DistributionStatus, OriginHandle, WriteError, blocking};
-use crate::identity::IdentityError;
+use crate::identity::{IdentityError, TicketKind};
 use crate::store::Body;
 
 /// The base state of a transaction.
@@ -59,9 +59,7 @@ pub(super) enum Order {
         name: String,
         address: Option<String>,
         seconds: u64,
-        /// The replica may serve others.
-        #[serde(default)]
-        relay: bool,
+        kind: TicketKind,
     },
     Revoke {
         name: String,
@@ -285,14 +283,10 @@ impl OriginHttp {
         }
         let order = serde_json::from_slice(&text).map_err(|_| Malformed::Stream)?;
         Ok(match order {
-            Order::Ticket { name, address, seconds, relay } => {
+            Order::Ticket { name, address, seconds, kind } => {
                 let address = address.or_else(|| self.address.clone()).ok_or(Failed::Address)?;
                 let valid = Duration::from_secs(seconds);
-                let ticket = if relay {
-                    self.origin.relay_ticket(&name, &address, valid)
-                } else {
-                    self.origin.ticket(&name, &address, valid)
-                };
+                let ticket = self.origin.ticket_for(kind, &name, &address, valid);
                 Done::Ticket(ticket.map_err(DaemonError::from)?.to_string())
             }
             Order::Revoke { name } => {

@@ -47,17 +47,20 @@ use thiserror::Error;
 
 use crate::remedies;
 
-pub use origin::{OriginIdentity, RotationError};
+pub use origin::{OriginIdentity, RotationError, TicketKind};
 pub use pinned::OtherOrigin;
+pub(crate) use replica::is_of_receiver;
 pub use replica::{Joining, Renewal, ReplicaIdentity};
-pub(crate) use ticket::all as all_addresses;
 pub use ticket::{AddressError, Ticket, TicketError};
+pub(crate) use ticket::{all as all_addresses, check as check_address};
 
 /// The name in the origin's certificate: the authority certifies only one origin, at any address.
 const ORIGIN_NAME: &str = "origin.lull.internal";
 /// The name in the certificates of replicas that may serve others. Only replicas that are to connect to a relay accept it,
 /// so no relay can impersonate the origin.
 const RELAY_NAME: &str = "relay.lull.internal";
+/// The name in the certificates of one-off receivers. They may fetch files, and are no replicas.
+const RECEIVER_NAME: &str = "receiver.lull.internal";
 /// How long an authority lasts.
 const AUTHORITY: Duration = Duration::from_secs(20 * 365 * 86_400);
 /// How long other certificates last; they are renewed when two thirds are over.
@@ -106,6 +109,11 @@ pub enum IdentityError {
         "this replica may not be a relay: let it join again with a ticket of `lull origin ticket DIR NAME --relay`"
     )]
     NoRelay,
+    /// The name has another purpose.
+    #[error(
+        "`{0}` is the name of a replica, and receivers need one of their own, or the other way round: use another name"
+    )]
+    OtherPurpose(String),
     /// A certificate could not be made.
     #[error("a certificate could not be made")]
     Certificate(#[from] rcgen::Error),
@@ -159,6 +167,8 @@ impl EnrolError {
 pub enum Peer {
     /// A replica.
     Replica(ReplicaId),
+    /// A one-off receiver with the ticket of this number.
+    Receiver(ReplicaId),
     /// A peer without a certificate, which may enrol and do nothing else.
     Newcomer,
 }
@@ -242,6 +252,12 @@ fn leaf_parameters(
     parameters.extended_key_usages = usages;
     parameters.use_authority_key_identifier_extension = true;
     parameters
+}
+
+/// Ends a certificate at that time, if it would be valid for longer.
+fn end_at(parameters: &mut CertificateParams, until: WallTime) {
+    let since_epoch = Duration::from_nanos(u64::try_from(until.as_nanos()).unwrap_or(0));
+    parameters.not_after = parameters.not_after.min(date_time_ymd(1970, 1, 1) + since_epoch);
 }
 
 /// Whether a certificate issued at `issued` is to be renewed: it will expire, or a fast clock issued it, so

@@ -2,14 +2,14 @@
 
 mod issuing;
 mod shared;
+mod tickets;
 
 use core::fmt;
-use core::time::Duration;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lull_replication::message::{Enrol, Enrolled, NotEnrolled};
+use lull_replication::message::{Enrolled, NotEnrolled};
 use lull_replication::time::WallTime;
 use lull_replication::token::{Keyring, TokenKey};
 use lull_replication::types::{Digest, ReplicaId, Sequence};
@@ -22,12 +22,15 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use issuing::{certify, make_authority, make_origin};
+pub use tickets::TicketKind;
 
 use super::{
-    EnrolError, IdentityError, NotAdmitted, Peer, Ticket, certificate, files, fingerprint, hex,
-    is_old, key, provider, random, ticket,
+    EnrolError, IdentityError, NotAdmitted, Peer, certificate, files, fingerprint, hex, is_old,
+    key, provider, random,
 };
 
+/// Certificates of receivers with one ticket, at most: the oldest one is not valid any more.
+const RECEIVERS: usize = 256;
 /// Superseded certificates of a name that are remembered, so that their holders get the reason.
 const REPLACED: usize = 16;
 
@@ -68,6 +71,9 @@ struct ReplicaRecord {
     /// It may serve other replicas.
     #[serde(default)]
     relay: bool,
+    /// One-off receivers use this name: it is no replica.
+    #[serde(default)]
+    receiver: bool,
 }
 
 /// The contents of the file.
@@ -250,96 +256,6 @@ impl OriginIdentity {
         self.kept.authorities.len() > 1
     }
 
-    /// Makes a ticket for a new replica of this name, valid for `valid`. If there is a replica of this name,
-    /// the ticket lets it join again, and its earlier certificates then become invalid.
-    ///
-    /// # Errors
-    /// If the address is not reachable, or the file cannot be written.
-    pub fn ticket(
-        &mut self,
-        name: &str,
-        address: &str,
-        now: WallTime,
-        valid: Duration,
-    ) -> Result<Ticket, IdentityError> {
-        self.ticket_for(name, address, (now, valid), false)
-    }
-
-    /// The same for a replica that may serve others.
-    ///
-    /// # Errors
-    /// As for [`ticket`](OriginIdentity::ticket).
-    pub fn relay_ticket(
-        &mut self,
-        name: &str,
-        address: &str,
-        now: WallTime,
-        valid: Duration,
-    ) -> Result<Ticket, IdentityError> {
-        self.ticket_for(name, address, (now, valid), true)
-    }
-
-    fn ticket_for(
-        &mut self,
-        name: &str,
-        address: &str,
-        (now, valid): (WallTime, Duration),
-        is_relay: bool,
-    ) -> Result<Ticket, IdentityError> {
-        ticket::check(address)?;
-        let secret = random()?;
-        self.change(|kept| {
-            // The oldest authority: the origin shows a certificate of it.
-            let authority = &kept.authorities[kept.authorities.len() - 1];
-            let authority = fingerprint(&authority.certificate);
-            let old = kept.replicas.iter().find(|(_, known)| known.name == name);
-            let next = kept.replicas.last_key_value().map_or(0, |(last, _)| last + 1);
-            let number = old.map_or(next, |(number, _)| *number);
-            let known = kept.replicas.entry(number).or_insert_with(|| ReplicaRecord {
-                name: name.to_owned(),
-                ticket: None,
-                certificates: Vec::new(),
-                replaced: Vec::new(),
-                authority: None,
-                trusts_both: false,
-                believes_both: false,
-                revoked: false,
-                relay: false,
-            });
-            known.relay = is_relay;
-            let until = now.plus(valid).as_nanos();
-            known.ticket = Some(Open { secret: blake3::hash(&secret).to_hex().to_string(), until });
-            let (address, replica) = (address.to_owned(), ReplicaId(number));
-            Ok(Ticket { address, authority, replica, secret })
-        })
-    }
-
-    /// A machine without a certificate asks to become a replica: a ticket permits it, once.
-    ///
-    /// # Errors
-    /// If the ticket is not valid, the request is malformed, or the file cannot be written; then the ticket
-    /// stays unused.
-    pub fn enrol(&mut self, enrol: &Enrol, now: WallTime) -> Result<Enrolled, EnrolError> {
-        self.change(|kept| {
-            let known = kept.replicas.get_mut(&enrol.replica.0).ok_or(NotEnrolled::Ticket)?;
-            let ticket = known.ticket.as_ref().ok_or(NotEnrolled::Ticket)?;
-            let expected =
-                blake3::Hash::from_hex(&ticket.secret).map_err(|_| NotEnrolled::Ticket)?;
-            // Hashes of BLAKE3 are compared in constant time.
-            if blake3::hash(&enrol.secret) != expected {
-                return Err(NotEnrolled::Ticket.into());
-            }
-            if now.as_nanos() > ticket.until {
-                return Err(NotEnrolled::Expired.into());
-            }
-            known.ticket = None;
-            known.replaced.splice(0..0, known.certificates.drain(..));
-            known.replaced.truncate(REPLACED);
-            known.revoked = false;
-            certify(kept, enrol.replica, &enrol.request, now)
-        })
-    }
-
     /// An admitted replica requests a certificate for a new key. Its current one is valid until the new one
     /// is used.
     ///
@@ -355,6 +271,9 @@ impl OriginIdentity {
             let known = kept.replicas.get(&replica.0).ok_or(NotEnrolled::Ticket)?;
             if known.revoked {
                 return Err(NotEnrolled::Revoked.into());
+            }
+            if known.receiver {
+                return Err(NotEnrolled::Ticket.into());
             }
             certify(kept, replica, request, now)
         })
@@ -374,7 +293,7 @@ impl OriginIdentity {
         })
     }
 
-    /// The replicas and their names; whether they have ever joined, and were not revoked.
+    /// The replicas and their names; whether they have ever joined, and were not revoked. Receivers have not joined.
     pub fn replicas(&self) -> impl Iterator<Item = (ReplicaId, &str, bool)> {
         self.kept
             .replicas
@@ -391,8 +310,22 @@ impl OriginIdentity {
         let Some((replica, at, certificates)) = self.find(shown)? else {
             return Ok(Peer::Newcomer);
         };
-        self.note_use(replica, at, certificates);
-        Ok(Peer::Replica(replica))
+        let peer = self.peer(replica);
+        if peer == Peer::Replica(replica) {
+            self.note_use(replica, at, certificates);
+        }
+        Ok(peer)
+    }
+
+    /// The peer that has a certificate of this number.
+    fn peer(&self, replica: ReplicaId) -> Peer {
+        let is_receiver = self.kept.replicas.get(&replica.0).is_some_and(|known| known.receiver);
+        if is_receiver { Peer::Receiver(replica) } else { Peer::Replica(replica) }
+    }
+
+    /// Whether this is the number of receivers.
+    pub(crate) fn is_for_receivers(&self, replica: ReplicaId) -> bool {
+        self.peer(replica) == Peer::Receiver(replica)
     }
 
     /// A relay asks about a replica that has shown it the certificate with this hash.
@@ -401,7 +334,7 @@ impl OriginIdentity {
     /// If the relay must not serve it.
     pub fn vouch(&mut self, replica: ReplicaId, certificate: &Digest) -> Result<(), NotAdmitted> {
         let (found, at, certificates) = self.find_hash(&hex(certificate))?;
-        if found != replica {
+        if found != replica || self.is_for_receivers(found) {
             return Err(NotAdmitted::Unknown);
         }
         self.note_use(replica, at, certificates);
@@ -433,7 +366,7 @@ impl OriginIdentity {
         shown: Option<&[CertificateDer<'_>]>,
     ) -> Result<(), NotAdmitted> {
         let found = self.find(shown)?;
-        let now = found.map_or(Peer::Newcomer, |(replica, ..)| Peer::Replica(replica));
+        let now = found.map_or(Peer::Newcomer, |(replica, ..)| self.peer(replica));
         if now == peer { Ok(()) } else { Err(NotAdmitted::Unknown) }
     }
 
@@ -572,8 +505,23 @@ impl OriginFile {
 }
 
 impl ReplicaRecord {
+    fn new(name: &str, receiver: bool) -> Self {
+        ReplicaRecord {
+            name: name.to_owned(),
+            ticket: None,
+            certificates: Vec::new(),
+            replaced: Vec::new(),
+            authority: None,
+            trusts_both: false,
+            believes_both: false,
+            revoked: false,
+            relay: false,
+            receiver,
+        }
+    }
+
     fn has_joined(&self) -> bool {
-        !self.certificates.is_empty() && !self.revoked
+        !self.receiver && !self.certificates.is_empty() && !self.revoked
     }
 }
 

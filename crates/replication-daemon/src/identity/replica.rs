@@ -9,10 +9,10 @@ use lull_replication::time::WallTime;
 use lull_replication::token::{Keyring, TokenKey};
 use lull_replication::types::ReplicaId;
 use rcgen::{CertificateParams, KeyPair};
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
-use rustls::pki_types::ServerName;
-use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::time_provider::TimeProvider;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use super::pinned::Pinned;
 use super::{
-    IdentityError, ORIGIN_NAME, RELAY_NAME, Ticket, certificate, files, fingerprint, is_old, key,
-    provider, ticket,
+    IdentityError, ORIGIN_NAME, RECEIVER_NAME, RELAY_NAME, Ticket, certificate, files, fingerprint,
+    is_old, key, provider, ticket,
 };
 
 /// The contents of the file.
@@ -43,6 +43,12 @@ struct ReplicaFile {
 /// The name to connect to, at any address of the origin.
 fn server_name() -> ServerName<'static> {
     ServerName::try_from(ORIGIN_NAME).expect("a name")
+}
+
+/// Whether a certificate, which TLS has verified, is a receiver's.
+pub(crate) fn is_of_receiver(shown: &CertificateDer<'_>) -> bool {
+    let name = ServerName::try_from(RECEIVER_NAME).expect("a name");
+    ParsedCertificate::try_from(shown).is_ok_and(|shown| verify_server_name(&shown, &name).is_ok())
 }
 
 /// The name of any relay.
@@ -130,6 +136,22 @@ impl Joining {
         enrolled: Enrolled,
         now: WallTime,
     ) -> Result<ReplicaIdentity, IdentityError> {
+        let again = self.again;
+        let identity = self.identity(folder, enrolled, now);
+        if again {
+            files::write(folder, &identity.kept)?;
+        } else {
+            files::create(folder, &identity.kept)?;
+        }
+        Ok(identity)
+    }
+
+    /// The identity of a receiver, which is in memory only.
+    pub(crate) fn receiver(self, enrolled: Enrolled, now: WallTime) -> ReplicaIdentity {
+        self.identity(Path::new(""), enrolled, now)
+    }
+
+    fn identity(self, folder: &Path, enrolled: Enrolled, now: WallTime) -> ReplicaIdentity {
         let kept = ReplicaFile {
             replica: enrolled.replica.0,
             address: self.ticket.address,
@@ -140,12 +162,7 @@ impl Joining {
             other_token_key: enrolled.other_token_key,
             issued: now.as_nanos(),
         };
-        if self.again {
-            files::write(folder, &kept)?;
-        } else {
-            files::create(folder, &kept)?;
-        }
-        Ok(ReplicaIdentity { folder: folder.to_owned(), kept })
+        ReplicaIdentity { folder: folder.to_owned(), kept }
     }
 }
 

@@ -525,6 +525,7 @@ fn corrupt_ticket_is_rejected() {
         address: "[2001:db8::7]:4711".to_owned(),
         authority: Digest([3; 32]),
         replica: ReplicaId(70_000),
+        is_for_receivers: false,
         secret: [9; 32],
     };
     let text = ticket.to_string();

@@ -9,13 +9,16 @@ use thiserror::Error;
 
 /// The prefix of a ticket's text: the version of its layout.
 const PREFIX: &str = "lull1";
+/// The same for one-off receivers. So nobody uses up the ticket of a replica by mistake.
+const RECEIVER_PREFIX: &str = "lullfetch1";
 /// Hash of the authority, number, secret; then the address; then the checksum.
 const FIXED: usize = 32 + 4 + 32;
 const CHECKSUM: usize = 4;
 /// The longest address: a name of a host and a port.
 const MAX_ADDRESS_BYTES: usize = 300;
 
-/// Lets one replica join, once. Its holder can become that replica, so it is a secret until it was used.
+/// Lets one replica join, once, or receivers fetch files until it expires. Its holder can become that replica, or fetch
+/// all files, so it is a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ticket {
     /// The address of the origin, or several that are separated by commas: of origins that share a log.
@@ -26,6 +29,8 @@ pub struct Ticket {
     pub replica: ReplicaId,
     /// The secret that proves it.
     pub secret: [u8; 32],
+    /// It is for one-off receivers.
+    pub is_for_receivers: bool,
 }
 
 impl fmt::Debug for Ticket {
@@ -55,7 +60,7 @@ pub enum AddressError {
 
 /// Checks an address before it is carried to a place where it cannot be corrected. Whether the host exists is
 /// not checked: it may have another name there.
-pub(super) fn check(address: &str) -> Result<(), AddressError> {
+pub(crate) fn check(address: &str) -> Result<(), AddressError> {
     if address.len() > MAX_ADDRESS_BYTES {
         return Err(AddressError::Long(address.len()));
     }
@@ -82,11 +87,17 @@ fn can_be(address: &str) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TicketError {
     /// The text does not have the form of a ticket.
-    #[error("this is not a ticket: copy all of it, from `lull1` to the end")]
+    #[error("this is not a ticket: copy all of it, from `lull` to the end")]
     Malformed,
     /// One of its characters is wrong or missing.
-    #[error("the checksum of the ticket is wrong: copy all of it, from `lull1` to the end")]
+    #[error("the checksum of the ticket is wrong: copy all of it, from `lull` to the end")]
     Checksum,
+    /// It is for receivers, and a replica needs its own.
+    #[error("this ticket is for `lull fetch`: print one with `lull origin ticket DIR NAME`")]
+    ForReceivers,
+    /// It is for a replica, which would be used up.
+    #[error("this ticket is for a replica: print one with `lull origin ticket DIR NAME --fetch`")]
+    ForReplica,
 }
 
 impl fmt::Display for Ticket {
@@ -97,7 +108,7 @@ impl fmt::Display for Ticket {
         bytes.extend(self.address.as_bytes());
         let checksum = Digest::of(&bytes);
         bytes.extend(&checksum.0[..CHECKSUM]);
-        f.write_str(PREFIX)?;
+        f.write_str(if self.is_for_receivers { RECEIVER_PREFIX } else { PREFIX })?;
         bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
@@ -106,7 +117,10 @@ impl FromStr for Ticket {
     type Err = TicketError;
 
     fn from_str(text: &str) -> Result<Self, TicketError> {
-        let digits = text.trim().strip_prefix(PREFIX).ok_or(TicketError::Malformed)?;
+        let (text, of_receivers) = (text.trim(), text.trim().strip_prefix(RECEIVER_PREFIX));
+        let is_for_receivers = of_receivers.is_some();
+        let digits = of_receivers.or_else(|| text.strip_prefix(PREFIX));
+        let digits = digits.ok_or(TicketError::Malformed)?;
         let longest = 2 * (FIXED + MAX_ADDRESS_BYTES + CHECKSUM);
         if digits.len() > longest || !digits.is_ascii() || digits.len() % 2 != 0 {
             return Err(TicketError::Malformed);
@@ -128,6 +142,7 @@ impl FromStr for Ticket {
             authority: Digest(*authority),
             replica: ReplicaId(u32::from_le_bytes(*replica)),
             secret: *secret,
+            is_for_receivers,
         })
     }
 }

@@ -15,6 +15,7 @@ use super::{Scratch, SpeedError, TICKET, clock, origin, raise_files, runtime, wr
 use crate::daemon::{
     OriginDaemon, RelayOptions, ReplicaDaemon, ReplicaEvent, ReplicaOptions, join,
 };
+use crate::identity::TicketKind;
 
 /// The longest wait for connections, and for the body.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -117,7 +118,8 @@ async fn relay(
     name: &str,
 ) -> Result<(ReplicaDaemon, String), SpeedError> {
     let (folder, address) = (folder.join(name), origin.address().to_string());
-    join(&folder, origin.handle().relay_ticket(name, &address, TICKET)?, &clock()).await?;
+    join(&folder, origin.handle().ticket_for(TicketKind::Relay, name, &address, TICKET)?, &clock())
+        .await?;
     let (listens, listening) = oneshot::channel();
     let listens = std::sync::Mutex::new(Some(listens));
     let on_event = move |event| {

@@ -236,18 +236,24 @@ impl Bodies {
         }
     }
 
-    /// Receives the body with this hash in parts, behind its first `begin` bytes. If it breaks off, what is on the disk
-    /// by then is kept for the next transfer. Without these first bytes the result has another hash.
+    /// Receives the body with this hash in parts, behind its first `begin` bytes, which `on_piece` gets in pieces. If it
+    /// breaks off, what is on the disk by then is kept for the next transfer. Without these first bytes the result has
+    /// another hash.
     ///
     /// # Errors
     /// If the disk fails.
-    pub fn stage_from(&self, digest: &Digest, begin: Bytes) -> Result<Stager, StoreError> {
+    pub fn stage_from(
+        &self,
+        digest: &Digest,
+        begin: Bytes,
+        on_piece: impl FnMut(&[u8]),
+    ) -> Result<Stager, StoreError> {
         let mut stager = self.stage();
         stager.kept_as = Some(*digest);
         if begin > Bytes(0)
             && let Some(partials) = &self.partials
         {
-            let taken = partials.take(digest, begin.0, &mut stager.hasher);
+            let taken = partials.take(digest, begin.0, &mut stager.hasher, on_piece);
             stager.partial = taken.map_err(of_file)?;
             stager.size = stager.partial.as_ref().map_or(0, |_| begin.0);
         }
@@ -360,6 +366,15 @@ impl Bodies {
             return Ok(None);
         }
         self.through(digest, || self.range_here(digest, begin..end))
+    }
+
+    /// Some bytes of a body, as they are on the disk.
+    pub(super) fn range(
+        &self,
+        digest: &Digest,
+        range: core::ops::Range<u64>,
+    ) -> Result<Option<Buffer>, StoreError> {
+        self.through(digest, || self.range_here(digest, range.clone()))
     }
 
     fn range_here(

@@ -197,6 +197,18 @@ impl BodyReader {
         }
     }
 
+    /// Some bytes of a body that is longer than a piece, as they are on the disk; none if they are missing.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn range(
+        &self,
+        digest: &Digest,
+        range: core::ops::Range<u64>,
+    ) -> Result<Option<Buffer>, StoreError> {
+        self.0.bodies.range(digest, range)
+    }
+
     fn inline(&self, digest: &Digest) -> Result<Option<Buffer>, StoreError> {
         self.0.read(|database| {
             let transaction = begin_read(database)?;

@@ -27,6 +27,7 @@ mod bodies;
 mod body_name;
 mod body_reader;
 mod bucket;
+mod chunks;
 mod copies;
 mod journal;
 mod origin;

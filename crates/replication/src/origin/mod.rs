@@ -54,6 +54,7 @@ use crate::subscription::Subscription;
 use crate::time::{LocalTime, Reading, SlewedClock};
 use crate::types::Content;
 use crate::types::{Digest, Position, ReplicaId, Sequence};
+use crate::wire::OLDEST;
 
 use below::{Below, News};
 pub use case::CaseClash;
@@ -67,6 +68,7 @@ pub use holds::HoldId;
 pub use image::{Append, Chain, Entry, Image};
 pub use interface::{Config, Counters, Effect, Event};
 use known::Life;
+pub use partial::LONG;
 use peer::{Link, Peer, Phase, Snapshot};
 use pending::Pending;
 use price::Price;
@@ -298,6 +300,7 @@ impl<P: Clone> Origin<P> {
             ToOrigin::Vouch(vouch) => self.vouch(replica, &vouch),
             ToOrigin::Below(all) => self.handle_below(now, replica, all),
             ToOrigin::Partial(all) => link.handle_partial(all),
+            ToOrigin::Wanted(wanted) => link.handle_wanted(wanted),
             ToOrigin::Price(bytes) => self.handle_price(replica, bytes),
             ToOrigin::Resynced(sequence) => link.handle_resynced(sequence),
         };
@@ -370,7 +373,7 @@ impl<P: Clone> Origin<P> {
         self.subscribe(replica, only);
         self.peers.entry(replica).or_default().price = Price::default();
         let session = Session { origin: self.state.image.incarnation, ..session };
-        let verdict = if protocol == PROTOCOL {
+        let verdict = if (OLDEST..=PROTOCOL).contains(&protocol) {
             self.compare(position)
         } else {
             Err(Refusal::Protocol(PROTOCOL))
@@ -402,7 +405,7 @@ impl<P: Clone> Origin<P> {
                 let mut link = Link::new(session, cursor.unwrap_or_default(), now.local);
                 // The buffered commits may lack bodies that were in flight.
                 link.bodies = link.bodies.min(committed);
-                link.is_new = position.is_none();
+                (link.is_new, link.protocol) = (position.is_none(), protocol);
                 self.peers.entry(replica).or_default().link = Some(link);
                 self.forget_below(replica);
                 if cursor.is_none() {

@@ -10,11 +10,12 @@ use super::interface::Config;
 use super::price::Price;
 use super::queue::{Order, QueuePosition, Waiting};
 use crate::merkle::MerkleTree;
-use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree};
+use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree, Wanted};
 use crate::path::Path;
 use crate::subscription::Subscription;
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Digest, Incarnation, Position, Sequence};
+use crate::wire::OLDEST;
 
 /// A tree for comparisons with replicas, and its position.
 #[derive(Debug)]
@@ -78,6 +79,10 @@ pub(crate) struct Link {
     pub(crate) fetched: UnderWay,
     /// How many pieces of bodies the replica has from earlier transfers.
     pub(crate) partial: BTreeMap<Digest, u32>,
+    /// The version of the protocol that it speaks.
+    pub(crate) protocol: u16,
+    /// The pieces that the replica wants, by whether the body comes for a read, and its number on that channel.
+    pub(crate) wanted: BTreeMap<(bool, u64), Wanted>,
     /// The pushed body that is sent in pieces, or was.
     pub(crate) in_part: Option<InPart>,
     /// The replica has reported the bodies that it lacks, apart from those known to wait.
@@ -106,6 +111,8 @@ impl Link {
             pushed: UnderWay::default(),
             fetched: UnderWay::default(),
             partial: BTreeMap::new(),
+            protocol: OLDEST,
+            wanted: BTreeMap::new(),
             in_part: None,
             accounted: false,
             is_new: false,

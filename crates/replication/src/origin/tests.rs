@@ -14,6 +14,7 @@ mod holds;
 mod lost;
 mod moves;
 mod parts;
+mod ranges;
 mod reports;
 mod resync;
 mod rollback;

@@ -2,7 +2,7 @@
 
 use super::{CommitSummary, Event, Link, Partial, Relayed, Replica};
 use crate::faults::Fault;
-use crate::message::{Frame, MAX_PATHS, PROTOCOL, Session, Start, ToOrigin, ToReplica, Tree};
+use crate::message::{Frame, MAX_PATHS, Session, Start, ToOrigin, ToReplica, Tree};
 use crate::time::{LocalTime, Reading, WallTime};
 use crate::types::{Change, Digest, NextPosition, Position, Sequence};
 
@@ -29,7 +29,7 @@ impl<P: Clone> Replica<P> {
         if self.connection.may_greet() && self.apply.buffer.bytes().0 <= self.half_of_room() {
             self.connection.owes_hello = false;
             self.connection.outbox.push_back(ToOrigin::Hello {
-                protocol: PROTOCOL,
+                protocol: self.connection.protocol,
                 replica: self.config.replica,
                 position: self.received_position(),
                 committed: self.position(),

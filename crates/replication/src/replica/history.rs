@@ -67,6 +67,11 @@ impl History {
         self.was.get(path).and_then(|list| value(list, at))
     }
 
+    /// The last version of a path before the present one, if that is remembered.
+    pub(super) fn last(&self, path: &Path) -> Option<Version> {
+        self.was.get(path)?.back()?.1
+    }
+
     /// When a past state was made, if known.
     pub(super) fn made(&self, at: Sequence) -> Option<WallTime> {
         let found = self.past.binary_search_by_key(&at, |past| past.sequence).ok()?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::arrivals::Arrivals;
-use crate::message::{Frame, Refusal, Session, ToOrigin};
+use crate::message::{Frame, PROTOCOL, Refusal, Session, ToOrigin};
 use crate::time::LocalTime;
 use crate::types::{Digest, Incarnation};
 
@@ -54,6 +54,8 @@ pub(super) struct Connection {
     pub(super) outbox: VecDeque<ToOrigin>,
     /// Bodies that have arrived in part, with the number of their pieces.
     pub(super) partial: Vec<(Digest, u32)>,
+    /// The version of the protocol that both sides speak.
+    pub(super) protocol: u16,
 }
 
 impl Connection {
@@ -73,6 +75,7 @@ impl Connection {
             ping_at: now,
             report_at: now,
             partial: Vec::new(),
+            protocol: PROTOCOL,
             outbox: VecDeque::new(),
         }
     }

@@ -1,11 +1,44 @@
-//! Bodies that have arrived in part.
+//! Bodies that have arrived in part, and those of which an older version is here.
+
+use lull_cc::Bytes;
 
 use super::Replica;
-use crate::message::{MAX_PARTIAL, ToOrigin};
+use crate::message::{BodyHeader, MAX_PARTIAL, ToOrigin, WITH_RANGES, Wanted};
+use crate::origin::LONG;
 use crate::path::Path;
-use crate::types::{Digest, Sequence};
+use crate::types::{Content, Digest, Sequence};
+
+/// An older body that is shorter has little to offer.
+const SHORTEST: Bytes = Bytes(1 << 20);
 
 impl<P: Clone> Replica<P> {
+    /// The peer of the next connection speaks this version of the protocol. To be called before the connection.
+    pub fn set_protocol(&mut self, version: u16) {
+        self.connection.protocol = version;
+    }
+
+    /// Whether the sender of a body waits behind the hashes of its pieces for [`want_pieces`](Replica::want_pieces).
+    pub fn is_asked(&self, header: &BodyHeader) -> bool {
+        let size = header.version.map_or(Bytes(0), |version| version.content.size);
+        self.connection.protocol >= WITH_RANGES && size > LONG && !header.lost
+    }
+
+    /// Says which pieces of a body are wanted.
+    pub fn want_pieces(&mut self, wanted: Wanted) {
+        if self.is_connected() {
+            self.connection.outbox.push_back(ToOrigin::Wanted(wanted));
+        }
+    }
+
+    /// The body of an older version of an object, if it is here: most of a new one may be in it.
+    pub fn older_body(&self, path: &Path, new: &Digest) -> Option<Content> {
+        let object = self.image.objects.get(path).filter(|object| object.valid);
+        let past = || self.history.last(path);
+        let content = object.map(|object| object.version).or_else(past)?.content;
+        let is_here = self.bodies.references.is_stored_as(&content.digest, content.size);
+        (is_here && content.digest != *new && content.size >= SHORTEST).then_some(content)
+    }
+
     /// These bodies have arrived in part, with so many pieces: all of them, and none that is in transit. The origin
     /// sends the rest. To be called before a connection, and when they change.
     pub fn set_partial(&mut self, mut all: Vec<(Digest, u32)>) {

@@ -11,6 +11,31 @@ use crate::types::{Digest, PIECE};
 pub(super) const MAX_HASHES: usize = PIECE / 32;
 const HASHES: (&str, usize) = ("hashes", MAX_HASHES);
 
+/// Chunks in one frame, at most.
+const CHUNKS: (&str, usize) = ("chunks", PIECE / 36);
+/// Bytes of a chunk, at least, except for the last one of a body.
+pub const MIN_CHUNK_BYTES: u32 = 8 * 1024;
+
+/// A part of a body whose boundaries depend on its bytes. So most chunks of a new version are those of the old one, also
+/// behind inserted bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Chunk {
+    /// The hash of its bytes.
+    pub digest: Digest,
+    /// How many bytes it has.
+    pub length: u32,
+}
+
+impl Chunk {
+    /// The message of this number with some of these chunks, from zero, for the receiver of the body on this lane. One
+    /// without chunks says that they are unknown.
+    pub fn part(lane: Lane, chunks: &[Chunk], number: usize) -> Option<BodyPart> {
+        let mut parts = chunks.chunks(CHUNKS.1).map(<[Chunk]>::to_vec);
+        let part = if chunks.is_empty() { (number == 0).then(Vec::new) } else { parts.nth(number) };
+        Some(BodyPart::Chunks { lane, chunks: part? })
+    }
+}
+
 /// A replica's only message on a channel of bodies: its session says which connection this belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attach;
@@ -28,6 +53,14 @@ pub enum BodyPart {
         lane: Lane,
         /// The hashes.
         hashes: Vec<Digest>,
+    },
+    /// The next chunks of the body, behind its hashes, if the replica has asked for them. Together they are the body; none
+    /// if the sender does not know them.
+    Chunks {
+        /// The body: the one of this lane.
+        lane: Lane,
+        /// The chunks.
+        chunks: Vec<Chunk>,
     },
     /// The next piece: [`PIECE`] bytes, or the rest.
     Piece {
@@ -52,6 +85,7 @@ impl BodyPart {
         match self {
             BodyPart::Header(header) => Lanes::default().of_body(header),
             BodyPart::Hashes { lane, .. }
+            | BodyPart::Chunks { lane, .. }
             | BodyPart::Piece { lane, .. }
             | BodyPart::Broken { lane } => *lane,
         }
@@ -63,6 +97,7 @@ const HEADER: u8 = 0x61;
 const OUTLINE: u8 = 0x62;
 const BYTES: u8 = 0x63;
 const BROKEN: u8 = 0x64;
+const CHUNK_LIST: u8 = 0x65;
 
 impl Coded for Attach {
     const MAX_FRAME_BYTES: usize = super::HEADER - 4;
@@ -89,6 +124,7 @@ impl Coded for BodyPart {
             BodyPart::Hashes { .. } => OUTLINE,
             BodyPart::Piece { .. } => BYTES,
             BodyPart::Broken { .. } => BROKEN,
+            BodyPart::Chunks { .. } => CHUNK_LIST,
         }
     }
 
@@ -108,6 +144,14 @@ impl Coded for BodyPart {
                 to.u8(lane.number());
                 to.list(HASHES, hashes, |to, hash| {
                     to.digest(hash);
+                    Ok(())
+                })
+            }
+            BodyPart::Chunks { lane, chunks } => {
+                to.u8(lane.number());
+                to.list(CHUNKS, chunks, |to, chunk| {
+                    to.digest(&chunk.digest);
+                    to.u32(chunk.length);
                     Ok(())
                 })
             }
@@ -144,6 +188,13 @@ impl Coded for BodyPart {
                 number: from.u32("number")?,
                 bytes: from.rest().to_vec(),
             },
+            CHUNK_LIST => {
+                let lane = lane(from)?;
+                let chunk = |from: &mut Reader<'_>| {
+                    Ok(Chunk { digest: from.digest("hash")?, length: from.u32("length")? })
+                };
+                BodyPart::Chunks { lane, chunks: from.list(CHUNKS, 36, chunk)? }
+            }
             BROKEN => BodyPart::Broken { lane: lane(from)? },
             other => return Err(WireError::Kind(other)),
         })

@@ -6,8 +6,8 @@ use super::cursor::{Reader, Writer};
 use super::sealed::Coded;
 use super::{WireError, reports};
 use crate::message::{
-    Ask, MAX_BELOW, MAX_CHANGES, MAX_ENTRIES, MAX_PARTIAL, MAX_PATHS, MAX_RELAYS, Refusal, Start,
-    ToOrigin, ToReplica, Tree, Vouch,
+    Ask, MAX_BELOW, MAX_CHANGES, MAX_ENTRIES, MAX_PARTIAL, MAX_PATHS, MAX_RANGES, MAX_RELAYS,
+    Refusal, Start, ToOrigin, ToReplica, Tree, Vouch, Wanted,
 };
 use crate::path::Path;
 use crate::subscription::{MAX_PATTERN_BYTES, MAX_PATTERNS, Pattern, Subscription};
@@ -22,6 +22,7 @@ const MAX_TO_REPLICA_BYTES: usize = 5 << 20;
 const PATHS: (&str, usize) = ("paths", MAX_PATHS);
 const PATTERNS: (&str, usize) = ("patterns", MAX_PATTERNS);
 const PARTIAL: (&str, usize) = ("partial bodies", MAX_PARTIAL);
+const RANGES: (&str, usize) = ("ranges", MAX_RANGES);
 const RELAYS: (&str, usize) = ("relays", MAX_RELAYS);
 const BELOW: (&str, usize) = ("replicas", MAX_BELOW);
 const CHANGES: (&str, usize) = ("changes", MAX_CHANGES);
@@ -74,6 +75,7 @@ mod kind {
     pub(super) const BELOW: u8 = 0x11;
     pub(super) const PRICE: u8 = 0x1a;
     pub(super) const PARTIAL: u8 = 0x1b;
+    pub(super) const WANTED: u8 = 0x1c;
     pub(super) const WELCOME_LOG: u8 = 0x41;
     pub(super) const WELCOME_RESYNC: u8 = 0x42;
     pub(super) const REFUSED: u8 = 0x43;
@@ -111,6 +113,7 @@ impl Coded for ToOrigin {
             ToOrigin::Below(_) => kind::BELOW,
             ToOrigin::Price(_) => kind::PRICE,
             ToOrigin::Partial(_) => kind::PARTIAL,
+            ToOrigin::Wanted(_) => kind::WANTED,
         }
     }
 
@@ -162,6 +165,16 @@ impl Coded for ToOrigin {
                 return to.list(PARTIAL, all, |to, (digest, pieces)| {
                     to.digest(digest);
                     to.u32(*pieces);
+                    Ok(())
+                });
+            }
+            ToOrigin::Wanted(Wanted { digest, demand, number, ranges }) => {
+                to.digest(digest);
+                to.flag(*demand);
+                to.u64(*number);
+                return to.list(RANGES, ranges, |to, (first, count)| {
+                    to.u32(*first);
+                    to.u32(*count);
                     Ok(())
                 });
             }
@@ -217,6 +230,15 @@ impl Coded for ToOrigin {
             kind::PARTIAL => {
                 let one = |from: &mut Reader<'_>| Ok((from.digest("hash")?, from.u32("pieces")?));
                 ToOrigin::Partial(from.list(PARTIAL, 36, one)?)
+            }
+            kind::WANTED => {
+                let range = |from: &mut Reader<'_>| Ok((from.u32("first")?, from.u32("count")?));
+                ToOrigin::Wanted(Wanted {
+                    digest: from.digest("hash")?,
+                    demand: from.flag("demand")?,
+                    number: from.u64("number")?,
+                    ranges: from.list(RANGES, 8, range)?,
+                })
             }
             kind::PRICE => ToOrigin::Price(Bytes(from.u64("bytes")?)),
             other => return Err(WireError::Kind(other)),

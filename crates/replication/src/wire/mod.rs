@@ -5,6 +5,7 @@
 //!   demand       preface │ frame frame …        a header, then the body in pieces, by lanes that take turns
 //!   speculative  preface │ frame frame …        one body after the other, in the background
 //!   enrolment    preface │ frame                a certificate for a key
+//!   fetch        preface │ frame frame …        questions of a one-off receiver, and the bodies that it wants
 //!
 //!   frame = length (4) │ kind (1) │ session (20) │ message
 //! ```
@@ -17,6 +18,7 @@ mod body;
 mod control;
 pub mod cursor;
 mod enrolment;
+mod fetch;
 mod pieces;
 mod reports;
 #[cfg(test)]
@@ -31,9 +33,10 @@ use crate::path::PathError;
 use crate::types::Incarnation;
 
 pub use crate::types::PIECE;
-pub use body::{Attach, BodyPart};
+pub use body::{Attach, BodyPart, Chunk, MIN_CHUNK_BYTES};
 pub(crate) use control::{length_of, length_of_entry};
 use cursor::{Reader, Writer};
+pub use fetch::{FromSource, ToSource};
 pub use pieces::{Assembly, Delivery, Outline, Unexpected};
 
 /// The first bytes of each connection, in either direction.
@@ -41,8 +44,8 @@ pub const MAGIC: [u8; 4] = *b"LULL";
 /// Bytes of a preface, in all versions of the protocol.
 pub const PREFACE: usize = 12;
 /// The oldest version of the protocol that this code speaks; the newest is
-/// [`PROTOCOL`].
-pub const OLDEST: u16 = PROTOCOL;
+/// [`PROTOCOL`]. Only bodies are sent in another way there.
+pub const OLDEST: u16 = 12;
 /// Bytes of a frame before its message: length, kind, session.
 pub const HEADER: usize = 4 + 1 + 20;
 /// Decoding n bytes takes up to this many times n bytes of memory: a deletion of a file with a name of one
@@ -132,6 +135,7 @@ impl Preface {
             Channel::Demand => 1,
             Channel::Speculative => 2,
             Channel::Enrolment => 3,
+            Channel::Fetch => 4,
         };
         bytes
     }
@@ -150,6 +154,7 @@ impl Preface {
             1 => Channel::Demand,
             2 => Channel::Speculative,
             3 => Channel::Enrolment,
+            4 => Channel::Fetch,
             other => return Err(WireError::Channel(other)),
         };
         let (oldest, newest) = (u16::from_le_bytes([o0, o1]), u16::from_le_bytes([n0, n1]));

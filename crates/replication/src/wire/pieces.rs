@@ -10,7 +10,7 @@ use blake3::hazmat::{
 };
 use thiserror::Error;
 
-use super::body::{BodyPart, MAX_HASHES};
+use super::body::{BodyPart, Chunk, MAX_HASHES, MIN_CHUNK_BYTES};
 use crate::lane::Lane;
 use crate::message::BodyHeader;
 use crate::types::{Content, Digest, PIECE};
@@ -90,6 +90,8 @@ pub enum Delivery {
     /// These bytes come next, and are verified. Those before the first ones came in an earlier transfer, and are verified
     /// by the hash of the whole body.
     Bytes(Vec<u8>),
+    /// Some of the chunks of the body, and whether they are the last ones. None and the last: the sender does not know them.
+    Chunks(Vec<Chunk>, bool),
     /// The body is complete, absent or lost: to be passed to
     /// [`Replica::handle_body`](crate::replica::Replica::handle_body).
     Complete {
@@ -110,6 +112,7 @@ pub struct Unexpected;
 /// ```text
 ///            header                hashes, all of them         the last piece
 ///   Idle ──────────────▶ Outlining ────────────────▶ Pieces ─────────────────▶ Idle
+///                                                     (chunks before them, if asked for)
 ///    ▲ │  one piece          │                        │  ▲ │ corrupt
 ///    │ └─────────────────────┼────────────────────────┼──┘ ▼
 ///    │       broken          ▼        broken          ▼  Skipping ── last piece, broken ─▶ Idle
@@ -129,13 +132,45 @@ enum State {
         content: Content,
         outline: Outline,
         next: u64,
+        order: Order,
     },
     /// A part was corrupt: the rest of the body is ignored.
     Skipping {
         header: BodyHeader,
         content: Content,
         next: u64,
+        order: Order,
     },
+}
+
+/// What may come of a body behind its hashes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Order {
+    /// Pieces may be left out between others: they were not asked for.
+    has_gaps: bool,
+    /// Bytes of the chunks that have come, if chunks were asked for.
+    chunked: Option<u64>,
+}
+
+impl Order {
+    /// Takes the next chunks of a body of `size` bytes. Returns whether they are the last ones.
+    fn handle_chunks(&mut self, size: u64, chunks: &[Chunk]) -> Result<bool, Unexpected> {
+        let chunked = self.chunked.as_mut().ok_or(Unexpected)?;
+        if chunks.is_empty() && *chunked > 0 {
+            return Err(Unexpected);
+        }
+        for chunk in chunks {
+            *chunked += u64::from(chunk.length);
+            let is_last = *chunked == size;
+            if *chunked > size || (chunk.length < MIN_CHUNK_BYTES && !is_last) || chunk.length == 0
+            {
+                return Err(Unexpected);
+            }
+        }
+        let is_end = *chunked == size || chunks.is_empty();
+        self.chunked = self.chunked.filter(|_| !is_end);
+        Ok(is_end)
+    }
 }
 
 /// Assembles the bodies of one connection. Keeps the outline of one body for each lane, 32 bytes per piece,
@@ -163,6 +198,24 @@ impl Assembly {
                 Some((header, outline))
             }
             _ => None,
+        }
+    }
+
+    /// The chunks of the body on a lane, whose first piece comes next, were asked for.
+    pub fn expect_chunks(&mut self, lane: Lane) {
+        if let State::Pieces { order, .. } | State::Skipping { order, .. } =
+            &mut self.lanes[lane.index()]
+        {
+            order.chunked = Some(0);
+        }
+    }
+
+    /// Only some pieces of the body on a lane were asked for, its last one among them.
+    pub fn expect_gaps(&mut self, lane: Lane) {
+        if let State::Pieces { order, .. } | State::Skipping { order, .. } =
+            &mut self.lanes[lane.index()]
+        {
+            order.has_gaps = true;
         }
     }
 
@@ -197,20 +250,28 @@ impl State {
                 } else if hashes.len() as u64 > count {
                     return Err(Unexpected);
                 } else {
-                    let outline = Outline(hashes);
+                    let (outline, order) = (Outline(hashes), Order::default());
                     *self = if outline.fits(&content) {
-                        State::Pieces { header, content, outline, next: 0 }
+                        State::Pieces { header, content, outline, next: 0, order }
                     } else {
-                        State::Skipping { header, content, next: 0 }
+                        State::Skipping { header, content, next: 0, order }
                     };
                 }
                 Ok(Delivery::More)
             }
             (
-                State::Pieces { header, content, outline, next },
+                State::Pieces { header, content, outline, next: 0, mut order },
+                BodyPart::Chunks { chunks, .. },
+            ) => {
+                let is_end = order.handle_chunks(content.size.0, &chunks)?;
+                *self = State::Pieces { header, content, outline, next: 0, order };
+                Ok(Delivery::Chunks(chunks, is_end))
+            }
+            (
+                State::Pieces { header, content, outline, next, order },
                 BodyPart::Piece { number, bytes, .. },
             ) => {
-                let next = expect(&content, next, number, &bytes)?;
+                let next = expect(&content, (next, order), number, &bytes)?;
                 let intact = match outline.0.get(next as usize) {
                     Some(hash) => hash.0 == piece_hash(next, &bytes),
                     None => Digest::of(&bytes) == content.digest,
@@ -221,18 +282,21 @@ impl State {
                     return Ok(Delivery::Complete { header, last, intact });
                 }
                 if intact {
-                    *self = State::Pieces { header, content, outline, next: next + 1 };
+                    *self = State::Pieces { header, content, outline, next: next + 1, order };
                     return Ok(Delivery::Bytes(bytes));
                 }
-                *self = State::Skipping { header, content, next: next + 1 };
+                *self = State::Skipping { header, content, next: next + 1, order };
                 Ok(Delivery::More)
             }
-            (State::Skipping { header, content, next }, BodyPart::Piece { number, bytes, .. }) => {
-                let next = expect(&content, next, number, &bytes)?;
+            (
+                State::Skipping { header, content, next, order },
+                BodyPart::Piece { number, bytes, .. },
+            ) => {
+                let next = expect(&content, (next, order), number, &bytes)?;
                 if next + 1 == pieces(content.size.0) {
                     return Ok(Delivery::Complete { header, last: Vec::new(), intact: false });
                 }
-                *self = State::Skipping { header, content, next: next + 1 };
+                *self = State::Skipping { header, content, next: next + 1, order };
                 Ok(Delivery::More)
             }
             (
@@ -258,8 +322,8 @@ impl State {
                 return Delivery::Complete { header, last: Vec::new(), intact };
             }
             1 => {
-                let outline = Outline::default();
-                *self = State::Pieces { header, content, outline, next: 0 };
+                let (outline, order) = Default::default();
+                *self = State::Pieces { header, content, outline, next: 0, order };
             }
             _ => *self = State::Outlining { header, content, hashes: Vec::new() },
         }
@@ -269,9 +333,15 @@ impl State {
 
 /// The number of a piece, if it has the expected number and length. The first one may have any number: those before it
 /// came in an earlier transfer.
-fn expect(content: &Content, next: u64, number: u32, bytes: &[u8]) -> Result<u64, Unexpected> {
+fn expect(
+    content: &Content,
+    (next, order): (u64, Order),
+    number: u32,
+    bytes: &[u8],
+) -> Result<u64, Unexpected> {
     let number = u64::from(number);
-    let is_next = number == next || next == 0 && number < pieces(content.size.0);
+    let may_skip = next == 0 || order.has_gaps;
+    let is_next = number == next || may_skip && number > next && number < pieces(content.size.0);
     let left = content.size.0.saturating_sub(number * PIECE as u64);
     let length = left.min(PIECE as u64);
     if is_next && bytes.len() as u64 == length { Ok(number) } else { Err(Unexpected) }

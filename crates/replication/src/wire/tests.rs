@@ -1,6 +1,8 @@
 //! Messages round-trip, and no other bytes are decoded.
 
 mod bodies;
+mod fetch;
+mod preface;
 
 use core::time::Duration;
 
@@ -13,6 +15,7 @@ use crate::lane::Lane;
 use crate::message::{
     Ask, BelowReport, BodyHeader, Delivered, Enrol, Enrolled, FromAuthority, MAX_BELOW, MAX_PATHS,
     NotEnrolled, Refusal, Report, Start, Stock, ToAuthority, ToOrigin, ToReplica, Tree, Vouch,
+    Wanted,
 };
 use crate::path::{MAX_PATH_BYTES, Path};
 use crate::subscription::{Pattern, Subscription};
@@ -108,6 +111,11 @@ fn to_origin() -> impl Strategy<Value = ToOrigin> {
         vec(below(), 0..5).prop_map(ToOrigin::Below),
         any::<u64>().prop_map(|bytes| ToOrigin::Price(Bytes(bytes))),
         vec((digest(), any::<u32>()), 0..20).prop_map(ToOrigin::Partial),
+        (digest(), any::<bool>(), any::<u64>(), vec(any::<(u32, u32)>(), 0..20)).prop_map(
+            |(digest, demand, number, ranges)| {
+                ToOrigin::Wanted(Wanted { digest, demand, number, ranges })
+            }
+        ),
     ]
 }
 
@@ -245,6 +253,10 @@ fn body_part() -> impl Strategy<Value = BodyPart> {
         (lane(), vec(digest(), 0..20)).prop_map(|(lane, hashes)| BodyPart::Hashes { lane, hashes }),
         (lane(), any::<u32>(), vec(any::<u8>(), 0..2_000))
             .prop_map(|(lane, number, bytes)| BodyPart::Piece { lane, number, bytes }),
+        (lane(), vec((digest(), any::<u32>()), 0..20)).prop_map(|(lane, chunks)| {
+            let chunk = |(digest, length)| Chunk { digest, length };
+            BodyPart::Chunks { lane, chunks: chunks.into_iter().map(chunk).collect() }
+        }),
         lane().prop_map(|lane| BodyPart::Broken { lane }),
     ]
 }
@@ -534,30 +546,6 @@ fn newest_common_version_is_negotiated() {
         let (ours, theirs) = (speaks(ours.0, ours.1), speaks(theirs.0, theirs.1));
         assert_eq!(ours.agree(theirs).ok(), expected, "{ours:?} {theirs:?}");
     }
-}
-
-#[test]
-fn peer_with_only_earlier_versions_is_rejected_at_once() {
-    for newest in 1..PROTOCOL {
-        let theirs = Preface { oldest: 1, newest, channel: Channel::Control };
-        let refused = Preface::ours(Channel::Control).agree(theirs);
-        assert_eq!(refused, Err(WireError::Version { oldest: 1, newest }));
-    }
-}
-
-#[test]
-fn preface_round_trips_and_others_are_rejected() {
-    for channel in [Channel::Control, Channel::Demand, Channel::Speculative, Channel::Enrolment] {
-        let ours = Preface::ours(channel);
-        assert_eq!(Preface::decode(ours.encode()), Ok(ours));
-    }
-    assert_eq!(Preface::decode(*b"GET / HTTP/1"), Err(WireError::Stranger));
-    let mut bytes = Preface::ours(Channel::Demand).encode();
-    bytes[8] = 4;
-    assert_eq!(Preface::decode(bytes), Err(WireError::Channel(4)));
-    bytes[4..8].copy_from_slice(&[2, 0, 1, 0]);
-    bytes[8] = 0;
-    assert_eq!(Preface::decode(bytes), Err(WireError::Version { oldest: 2, newest: 1 }));
 }
 
 /// Version 7 had a flag in the place of the mode. Stores have these bytes, too.

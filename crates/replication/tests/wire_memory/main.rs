@@ -7,7 +7,9 @@ use lull_replication::message::{Frame, FromAuthority, Session, ToAuthority, ToOr
 use lull_replication::path::Path;
 use lull_replication::time::WallTime;
 use lull_replication::types::{Change, Digest, Sequence};
-use lull_replication::wire::{self, Attach, BodyPart, EXPANSION, Frames, Message};
+use lull_replication::wire::{
+    self, Attach, BodyPart, EXPANSION, Frames, FromSource, Message, ToSource,
+};
 
 /// The memory of decoding a frame of `bytes`, without its own bytes.
 fn taken<M: Message>(bytes: &[u8]) -> usize {
@@ -67,6 +69,8 @@ fn decoding_memory_is_a_bounded_multiple_of_the_input() {
                         assert!(taken::<Attach>(&bytes) <= most, "{kind} {count} {length}");
                         assert!(taken::<ToAuthority>(&bytes) <= most, "{kind} {count} {length}");
                         assert!(taken::<FromAuthority>(&bytes) <= most, "{kind} {count} {length}");
+                        assert!(taken::<ToSource>(&bytes) <= most, "{kind} {count} {length}");
+                        assert!(taken::<FromSource>(&bytes) <= most, "{kind} {count} {length}");
                     }
                 }
             }

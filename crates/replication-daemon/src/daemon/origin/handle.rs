@@ -19,7 +19,7 @@ use super::awaited::{Awaited, AwaitedBodies, CheckPosition, CheckResult};
 use super::core::{Core, Wanted};
 use super::{HeldBody, Shared, WriteError, lock};
 use crate::daemon::DaemonError;
-use crate::identity::{IdentityError, Ticket};
+use crate::identity::{IdentityError, Ticket, TicketKind};
 use crate::store::{Bodies, Body, StoreError};
 
 fn lost<'a>(core: &Core, versions: impl Iterator<Item = &'a Version>) -> BTreeSet<Digest> {
@@ -300,27 +300,29 @@ impl OriginHandle {
     /// A ticket for a replica of this name, which will connect to the origin at `address`.
     ///
     /// # Errors
-    /// If the address is not reachable, or the identity cannot be written.
+    /// As for [`ticket_for`](OriginHandle::ticket_for).
     pub fn ticket(
         &self,
         name: &str,
         address: &str,
         valid: Duration,
     ) -> Result<Ticket, IdentityError> {
-        lock(&self.0.identity).ticket(name, address, self.0.clock.read().wall, valid)
+        self.ticket_for(TicketKind::Replica, name, address, valid)
     }
 
-    /// The same for a replica that may serve others.
+    /// The same for any kind of holder.
     ///
     /// # Errors
-    /// As for [`ticket`](OriginHandle::ticket).
-    pub fn relay_ticket(
+    /// If the address is not reachable, the name has another purpose, or the identity cannot be written.
+    pub fn ticket_for(
         &self,
+        kind: TicketKind,
         name: &str,
         address: &str,
         valid: Duration,
     ) -> Result<Ticket, IdentityError> {
-        lock(&self.0.identity).relay_ticket(name, address, self.0.clock.read().wall, valid)
+        let times = (self.0.clock.read().wall, valid);
+        lock(&self.0.identity).ticket_for(kind, name, address, times)
     }
 
     /// Begins to replace the authority: replicas get certificates of a new one when they are connected, and

@@ -34,6 +34,7 @@ use tokio::task::JoinHandle;
 
 use super::bodies::Serves;
 use super::child::Link;
+use super::chunk_lists::ChunkLists;
 use super::clock::until;
 use super::outlines::Outlines;
 use super::{Clock, DaemonError, LinkError, OnPanic, end, worker_of};
@@ -230,6 +231,7 @@ pub(super) struct Shared {
     identity: Mutex<OriginIdentity>,
     body_reader: BodyReader,
     outlines: Outlines,
+    chunk_lists: ChunkLists,
     bodies: Bodies,
     /// The log that several origins share.
     log: Option<Arc<SharedLog>>,
@@ -276,6 +278,10 @@ impl Serves for Shared {
 
     fn outlines(&self) -> &Outlines {
         &self.outlines
+    }
+
+    fn chunk_lists(&self) -> &ChunkLists {
+        &self.chunk_lists
     }
 }
 
@@ -481,6 +487,7 @@ impl OriginDaemon {
             identity: Mutex::new(identity),
             body_reader,
             outlines: Outlines::new(),
+            chunk_lists: ChunkLists::default(),
             bodies,
             log,
             background,

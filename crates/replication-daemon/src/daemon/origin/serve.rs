@@ -13,17 +13,17 @@ use lull_replication::wire::Attach;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, copy, sink, split};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::{OriginEvent, Shared, lock};
+use crate::daemon::accept::Accepts;
 use crate::daemon::child::{AffectedChannel, Link, wake};
 use crate::daemon::clock::{certificate_time, until};
 use crate::daemon::link::{Incoming, Outgoing, TIMEOUT, answer, prepare, soon};
 use crate::daemon::priority::ConnectionPriority;
-use crate::daemon::unidentified::{ConnectionSlot, SlotsExhausted, UnidentifiedConnections};
-use crate::daemon::{LinkError, bodies};
+use crate::daemon::unidentified::{ConnectionSlot, SlotsExhausted};
+use crate::daemon::{Clock, LinkError, accept, bodies, fetches};
 use crate::error_chain::error_chain;
 use crate::identity::{EnrolError, NotAdmitted, Peer};
 
@@ -34,41 +34,31 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// The maximum batch on the control channel.
 const BATCH: usize = 64 * 1024;
 
+impl Accepts for Shared {
+    fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    fn stopped(&self) -> impl Future<Output = ()> + Send {
+        Shared::stopped(self)
+    }
+
+    fn handle_crowd(&self, crowd: SlotsExhausted) {
+        let SlotsExhausted { from, closed } = crowd;
+        (self.on_event)(OriginEvent::Crowded { from, closed });
+    }
+
+    fn handle_rejected(&self, from: SocketAddr, why: &LinkError) {
+        (self.on_event)(OriginEvent::Rejected { from, why: error_chain(why) });
+    }
+}
+
 /// Accepts connections until the daemon ends, and then waits for the open ones to end.
 pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
-    let mut tasks = JoinSet::new();
-    let mut unidentified = UnidentifiedConnections::default();
-    loop {
-        tokio::select! {
-            () = shared.stopped() => break,
-            _ = tasks.join_next(), if !tasks.is_empty() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((tcp, from)) => {
-                    let now = shared.clock.read().local;
-                    let (slot, notice, crowd) = unidentified.admit(from.ip(), now);
-                    if let Some(SlotsExhausted { from, closed }) = crowd {
-                        (shared.on_event)(OriginEvent::Crowded { from, closed });
-                    }
-                    let shared = Arc::clone(&shared);
-                    tasks.spawn(async move {
-                        let served = tokio::select! {
-                            served = serve(&shared, tcp, from, slot) => served,
-                            () = notice.given() => Ok(()),
-                            () = shared.stopped() => Ok(()),
-                        };
-                        if let Err(why) = served {
-                            let why = error_chain(&why);
-                            (shared.on_event)(OriginEvent::Rejected { from, why });
-                        }
-                    });
-                }
-                // No descriptors, most likely: some will be closed.
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            },
-        }
-    }
-    drop(listener);
-    while tasks.join_next().await.is_some() {}
+    accept::accept(shared, listener, |shared, tcp, from, slot| async move {
+        serve(&shared, tcp, from, slot).await
+    })
+    .await;
 }
 
 /// One connection, from its first packet to its end. An error means that the connection was never
@@ -101,6 +91,13 @@ async fn serve(
     let channel = soon(answer(&mut stream)).await?;
     match (peer, channel) {
         (_, Channel::Enrolment) => enrol(visitor, stream).await,
+        (Peer::Receiver(_), Channel::Fetch) => {
+            let tcp = stream.get_ref().0;
+            let _priority = ConnectionPriority::background(&shared.background, tcp)?;
+            drop(visitor);
+            fetches::serve(shared, stream).await
+        }
+        (Peer::Receiver(_), _) | (Peer::Replica(_), Channel::Fetch) => Err(LinkError::Order),
         (Peer::Newcomer, _) => Err(NotAdmitted::Unknown.into()),
         (Peer::Replica(replica), Channel::Control) => control(visitor, replica, from, stream).await,
         (Peer::Replica(replica), channel) => {
@@ -374,13 +371,14 @@ async fn enrol(
                 };
                 (None, renewed)
             }
-            (ToAuthority::Renew(_), Peer::Newcomer) => {
+            (ToAuthority::Renew(_), Peer::Newcomer | Peer::Receiver(_)) => {
                 (None, Err(EnrolError::Refused(NotEnrolled::Ticket)))
             }
         }
     };
     let message = match outcome {
         Ok(enrolled) => {
+            let joined = joined.filter(|one| !lock(&shared.identity).is_for_receivers(*one));
             if let Some(replica) = joined {
                 shared.with(|core, now| core.joined(now, replica));
                 (shared.on_event)(OriginEvent::Joined { name: shared.name(replica) });

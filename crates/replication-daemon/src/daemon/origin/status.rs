@@ -153,7 +153,8 @@ impl OriginHandle {
     pub fn status(&self) -> OriginStatus {
         let (rotating, to_reach, known): (_, _, Vec<_>) = {
             let identity = lock(&self.0.identity);
-            let all = identity.replicas().map(|(id, name, admitted)| KnownReplica {
+            let all = identity.replicas().filter(|(id, ..)| !identity.is_for_receivers(*id));
+            let all = all.map(|(id, name, admitted)| KnownReplica {
                 id,
                 name: name.to_owned(),
                 admitted,

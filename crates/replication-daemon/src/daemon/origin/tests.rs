@@ -9,7 +9,7 @@ use lull_replication::message::{
 use lull_replication::origin::{Demand, Priority, Put, Strategy, Transaction};
 use lull_replication::subscription::Subscription;
 use lull_replication::types::{Incarnation, Metadata, Position};
-use lull_replication::wire::{Attach, BodyPart, Message, encode};
+use lull_replication::wire::{Attach, BodyPart, Message, OLDEST, encode};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncWrite, copy, sink, split};
 use tokio::task::JoinSet;
@@ -84,8 +84,9 @@ impl Site {
         let replica = identity.replica();
         let committed = position.map_or(Sequence::ZERO, |position| position.sequence);
         let session = Session { replica: Incarnation(1), connection: 1, ..Session::default() };
+        // Of an earlier release, which gets whole bodies and says nothing about their pieces.
         let hello = ToOrigin::Hello {
-            protocol: PROTOCOL,
+            protocol: OLDEST,
             replica,
             position,
             committed,

@@ -10,34 +10,39 @@ use std::time::Duration;
 use lull_replication::Pin;
 use lull_replication::message::{Channel, Frame, Session, ToOrigin, ToReplica};
 use lull_replication::origin::{Config, Event, Origin, ReadsPerWriteAndByte};
+use lull_replication::path::Path;
 use lull_replication::relay::Relay;
 use lull_replication::replica::Replica;
 use lull_replication::time::Reading;
-use lull_replication::types::{Digest, ReplicaId};
+use lull_replication::types::{Digest, ReplicaId, Sequence};
 use lull_replication::wire::Attach;
 use lull_transport::Options;
 use tokio::io::{AsyncRead, AsyncWrite, split};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::{Core, ReplicaEvent, Shared, lock};
+use super::{Core, ReplicaEvent, ReplicaHandle, Shared, lock};
+use crate::daemon::accept::Accepts;
 use crate::daemon::bodies::{self, Serves};
 use crate::daemon::child::{AffectedChannel, Link, Sent, wake};
+use crate::daemon::chunk_lists::ChunkLists;
 use crate::daemon::clock::certificate_time;
 use crate::daemon::link::{Incoming, Outgoing, answer, prepare, soon};
 use crate::daemon::outlines::Outlines;
 use crate::daemon::spool::Spool;
-use crate::daemon::unidentified::{ConnectionSlot, UnidentifiedConnections};
-use crate::daemon::{Clock, DaemonError, LinkError};
-use crate::identity::ReplicaIdentity;
+use crate::daemon::unidentified::ConnectionSlot;
+use crate::daemon::{Clock, DaemonError, LinkError, accept, fetches};
+use crate::identity::{ReplicaIdentity, is_of_receiver};
 use crate::store::{Body, BodyReader};
 
 /// A child that is silent for this long is gone: it sends a ping each second.
 const SILENCE: Duration = Duration::from_secs(30);
 /// The maximum batch on the control channel.
 const BATCH: usize = 64 * 1024;
+
+/// How long a receiver waits for a body that is not here, at most.
+const BRINGS: Duration = Duration::from_secs(60);
 
 /// The options of a relay.
 #[derive(Clone, Debug)]
@@ -189,9 +194,9 @@ impl Shared {
 }
 
 impl Shared {
-    /// Whether this is a relay with connected children.
-    pub(super) fn has_children(&self) -> bool {
-        lock(&self.core).children.as_ref().is_some_and(|children| !children.all.is_empty())
+    /// Whether this is a relay.
+    pub(super) fn is_relay(&self) -> bool {
+        lock(&self.core).children.is_some()
     }
 
     /// Does something with the state machine of a relay; none if this is none, or a call has panicked.
@@ -239,10 +244,35 @@ impl Serves for Shared {
         &self.outlines
     }
 
+    fn chunk_lists(&self) -> &ChunkLists {
+        &self.chunk_lists
+    }
+
+    async fn bring(self: &Arc<Self>, path: &Path) {
+        let handle = ReplicaHandle(Arc::clone(self));
+        // If it does not come in time, the receiver asks again.
+        let _ = handle.object(path, Sequence::ZERO, Some(BRINGS)).await;
+    }
+
     fn spool(&self, digest: &Digest) -> Option<Arc<Spool>> {
         let spools = lock(&self.spools);
         let of = |demand| spools.get(&(*digest, demand)).cloned();
         of(true).or_else(|| of(false))
+    }
+}
+
+impl Accepts for Shared {
+    fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    fn stopped(&self) -> impl Future<Output = ()> + Send {
+        Shared::stopped(self)
+    }
+
+    fn handle_rejected(&self, from: SocketAddr, why: &LinkError) {
+        let why = why.to_string();
+        (self.on_event)(ReplicaEvent::ChildRejected { from, why });
     }
 }
 
@@ -252,37 +282,12 @@ pub(super) async fn accept(shared: Arc<Shared>, listening: Listening) {
     if let Ok(address) = listener.local_addr() {
         (shared.on_event)(ReplicaEvent::Relaying(address));
     }
-    let mut tasks = JoinSet::new();
-    let mut unidentified = UnidentifiedConnections::default();
     let background = Arc::new(background);
-    loop {
-        tokio::select! {
-            () = shared.stopped() => break,
-            _ = tasks.join_next(), if !tasks.is_empty() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((tcp, from)) => {
-                    let now = shared.clock.read().local;
-                    let (slot, notice, _) = unidentified.admit(from.ip(), now);
-                    let (shared, background) = (Arc::clone(&shared), Arc::clone(&background));
-                    tasks.spawn(async move {
-                        let served = tokio::select! {
-                            served = serve(&shared, tcp, from, slot, &background) => served,
-                            () = notice.given() => Ok(()),
-                            () = shared.stopped() => Ok(()),
-                        };
-                        if let Err(why) = served {
-                            let why = why.to_string();
-                            (shared.on_event)(ReplicaEvent::ChildRejected { from, why });
-                        }
-                    });
-                }
-                // No descriptors, most likely: some will be closed.
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            },
-        }
-    }
-    drop(listener);
-    while tasks.join_next().await.is_some() {}
+    accept::accept(shared, listener, move |shared, tcp, from, slot| {
+        let background = Arc::clone(&background);
+        async move { serve(&shared, tcp, from, slot, &background).await }
+    })
+    .await;
 }
 
 /// One connection, from its first packet to its end. An error means that it was never established.
@@ -299,9 +304,15 @@ async fn serve(
     let shown = stream.get_ref().1.peer_certificates().and_then(|shown| shown.first());
     // Certificates are known by this hash. The origin says to which replica one belongs.
     let certificate = shown.map(|first| Digest::of(first)).ok_or(LinkError::Order)?;
+    let is_receiver = shown.is_some_and(is_of_receiver);
     match soon(answer(&mut stream)).await? {
         Channel::Control => control(shared, certificate, from, slot, stream).await,
-        Channel::Enrolment => Err(LinkError::Order),
+        Channel::Fetch if is_receiver => {
+            let _guard = background.guard(stream.get_ref().0)?;
+            drop(slot);
+            fetches::serve(shared, stream).await
+        }
+        Channel::Enrolment | Channel::Fetch => Err(LinkError::Order),
         channel => {
             let guard = match channel {
                 Channel::Speculative => Some(background.guard(stream.get_ref().0)?),

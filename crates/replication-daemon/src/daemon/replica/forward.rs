@@ -6,11 +6,12 @@ use lull_cc::Bytes;
 use lull_replication::message::BodyHeader;
 use lull_replication::path::Path;
 use lull_replication::types::Digest;
-use lull_replication::wire::Outline;
+use lull_replication::wire::{Chunk, Outline};
 
 use super::{ReplicaEvent, Shared, lock};
 use crate::daemon::blocking;
 use crate::daemon::spool::{SHORTEST, Spool};
+use crate::store::Bodies;
 
 /// The bodies that arrive and can be passed on, and whether a read waits for them.
 pub(super) type Spools = std::collections::BTreeMap<(Digest, bool), Arc<Spool>>;
@@ -25,7 +26,7 @@ pub(super) struct Forwarded {
 }
 
 impl Forwarded {
-    /// The pieces of a body begin to arrive. None if no child is to get them before the end.
+    /// The pieces of a body begin to arrive. None if children are to get it when it is whole.
     pub(super) async fn begin(
         shared: &Arc<Shared>,
         header: &BodyHeader,
@@ -33,7 +34,8 @@ impl Forwarded {
     ) -> Option<Self> {
         let content = header.version?.content;
         let (digest, demand) = (content.digest, header.demand);
-        if content.size < SHORTEST || !shared.has_children() {
+        // Children may connect while it arrives.
+        if content.size < SHORTEST || !shared.is_relay() {
             return None;
         }
         let (folder, outline) = (shared.folder.clone(), outline.clone());
@@ -48,13 +50,14 @@ impl Forwarded {
         is_served.unwrap_or(false).then_some(forwarded)
     }
 
-    /// Takes the next piece, on a thread that may block. Returns whether it can be passed on.
-    pub(super) fn taker(&self) -> impl FnOnce(&[u8]) -> bool + Send + use<> {
-        let (spool, bodies) = (Arc::clone(&self.spool), self.shared.bodies.clone());
-        move |bytes| {
-            // The state comes first, also if the disk is nearly full.
-            bodies.has_room(Bytes(bytes.len() as u64)) && spool.add(bytes).is_ok()
-        }
+    /// Takes the pieces, on a thread that may block.
+    pub(super) fn taker(&self) -> Taker {
+        Taker { spool: Arc::clone(&self.spool), bodies: self.shared.bodies.clone() }
+    }
+
+    /// Its chunks are known now; an empty list says that they are not.
+    pub(super) fn set_chunks(&self, chunks: &[Chunk]) {
+        self.spool.set_chunks(chunks.into());
     }
 
     /// All of it has arrived, and was given to the replica.
@@ -64,9 +67,34 @@ impl Forwarded {
     }
 }
 
+/// Passes on the pieces of a body. Each call returns whether that is possible.
+pub(super) struct Taker {
+    spool: Arc<Spool>,
+    bodies: Bodies,
+}
+
+impl Taker {
+    /// The next piece, which was verified.
+    pub(super) fn take(&self, bytes: &[u8]) -> bool {
+        // The state comes first, also if the disk is nearly full.
+        self.bodies.has_room(Bytes(bytes.len() as u64)) && self.spool.add(bytes).is_ok()
+    }
+
+    /// The next piece, which came in an earlier transfer: the disk may have lost it since.
+    pub(super) fn take_earlier(&self, bytes: &[u8]) -> bool {
+        self.spool.outline().has(self.spool.pieces(), bytes) && self.take(bytes)
+    }
+
+    /// Whether the piece with this number comes next.
+    pub(super) fn is_at(&self, number: u32) -> bool {
+        self.spool.pieces() == number
+    }
+}
+
 impl Drop for Forwarded {
     fn drop(&mut self) {
         let (digest, demand) = (self.spool.content().digest, self.demand);
+        self.set_chunks(&[]);
         {
             let mut spools = lock(&self.shared.spools);
             let is_ours = |other: &Arc<Spool>| Arc::ptr_eq(other, &self.spool);

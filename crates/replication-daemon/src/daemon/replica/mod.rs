@@ -2,6 +2,8 @@
 
 mod children;
 mod forward;
+mod intake;
+mod older;
 mod parents;
 mod partials;
 mod reads;
@@ -26,7 +28,6 @@ use lull_replication::replica::{
 };
 use lull_replication::subscription::{Pattern, Subscription};
 use lull_replication::time::{LocalTime, Reading};
-use lull_replication::token::Keyring;
 use lull_replication::types::{ReplicaId, Sequence};
 use thiserror::Error;
 use tokio::sync::{Notify, oneshot, watch};
@@ -34,8 +35,10 @@ use tokio::task::JoinHandle;
 
 use self::children::Children;
 use self::forward::Spools;
+use self::older::OlderBodies;
 use self::parents::Parents;
 use self::partials::PartialVersions;
+use super::chunk_lists::ChunkLists;
 use super::clock::until;
 use super::outlines::Outlines;
 use super::{Clock, DaemonError, OnPanic, end, worker_of};
@@ -163,6 +166,9 @@ struct Shared {
     identity: Mutex<ReplicaIdentity>,
     body_reader: BodyReader,
     outlines: Outlines,
+    chunk_lists: ChunkLists,
+    /// Those of which newer ones arrive.
+    older: OlderBodies,
     /// The folder of the replica.
     folder: PathBuf,
     /// Bodies that children get while they arrive.
@@ -476,6 +482,8 @@ impl ReplicaDaemon {
             parents: Parents::new(via, or_origin),
             body_reader,
             outlines: Outlines::new(),
+            chunk_lists: ChunkLists::default(),
+            older: OlderBodies::default(),
             folder,
             spools: Mutex::default(),
             bodies,
@@ -562,32 +570,5 @@ pub struct ReplicaHandle(Arc<Shared>);
 impl core::fmt::Debug for ReplicaHandle {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("ReplicaHandle(…)")
-    }
-}
-
-impl ReplicaHandle {
-    /// The replica's number at its origin.
-    pub fn replica(&self) -> ReplicaId {
-        lock(&self.0.identity).replica()
-    }
-
-    /// Makes and verifies session tokens, for now: keys are replaced with the authority.
-    pub fn tokens(&self) -> Keyring {
-        lock(&self.0.identity).keyring()
-    }
-
-    /// Upper bound of the state's staleness; none if it is unknown since the start.
-    pub fn staleness(&self) -> Option<Duration> {
-        self.0.with(|core, now| core.machine.staleness(now.local))
-    }
-
-    /// The time of its clocks.
-    pub(crate) fn now(&self) -> Reading {
-        self.0.clock.read()
-    }
-
-    /// The state that reads are answered from.
-    pub fn position(&self) -> Sequence {
-        self.0.with(|core, _| core.machine.position())
     }
 }

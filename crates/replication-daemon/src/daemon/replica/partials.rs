@@ -36,6 +36,7 @@ impl PartialVersions {
         loop {
             tokio::time::sleep(PAUSE).await;
             let all = shared.bodies.partials();
+            shared.older.retain(|path| self.has(path, &all));
             if all.is_empty() {
                 continue;
             }
@@ -48,6 +49,12 @@ impl PartialVersions {
                 shared.with(|core, _| core.machine.set_partial(left));
             }
         }
+    }
+
+    /// Whether one of these is a body of the object.
+    fn has(&self, path: &Path, all: &[(Digest, u32)]) -> bool {
+        let versions = lock(&self.all);
+        all.iter().any(|(digest, _)| versions.get(digest).is_some_and(|(of, _)| of == path))
     }
 
     /// Those that are still of use.

@@ -1,21 +1,21 @@
 //! Bodies as they arrive.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use lull_cc::Bytes;
 use lull_replication::lane::Lane;
 use lull_replication::message::{BodyHeader, Channel, Frame};
+use lull_replication::origin::LONG;
 use lull_replication::path::Path;
-use lull_replication::types::{Digest, DiskFull, Payload, Sequence};
-use lull_replication::wire::{Assembly, BodyPart, Delivery, PIECE};
+use lull_replication::types::Sequence;
+use lull_replication::wire::{Assembly, BodyPart, Delivery};
 use tokio::io::AsyncRead;
 
 use super::Shared;
 use super::forward::Forwarded;
+use super::intake::{Asked, Finished, Intake};
+use crate::daemon::LinkError;
 use crate::daemon::link::Incoming;
-use crate::daemon::{LinkError, blocking};
-use crate::store::{Body, Stager, StoreError};
 
 /// Receives the bodies of a connection until it ends.
 pub(super) async fn bodies(
@@ -25,26 +25,42 @@ pub(super) async fn bodies(
 ) -> Result<(), LinkError> {
     let mut assembly = Assembly::default();
     let mut intakes = Lane::ALL.map(|_| Intake::new(shared));
+    let mut long_bodies = 0;
     let received = &shared.received[usize::from(channel == Channel::Speculative)];
     loop {
         let Frame { session, message } = incoming.next().await?;
         let is_broken_off = matches!(message, BodyPart::Broken { .. });
+        let are_hashes = matches!(message, BodyPart::Hashes { .. });
         let mut piece = 0;
         if let BodyPart::Piece { bytes, number, .. } = &message {
             received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             piece = *number;
         }
+        let is_long = matches!(&message, BodyPart::Header(header) if is_long(header));
+        long_bodies += u64::from(is_long);
         let (lane, delivery) = assembly.handle(message)?;
         let header = assembly.header(lane).filter(|_| matches!(delivery, Delivery::Bytes(_)));
         let content = header.and_then(|header| header.version).map(|version| version.content);
         let intake = &mut intakes[lane.index()];
+        if is_long {
+            intake.number = long_bodies;
+        }
         match delivery {
             Delivery::More => {
-                if let Some((header, outline)) = assembly.begins(lane) {
+                let asked = if let Some((header, outline)) = assembly.begins(lane) {
                     intake.forwarded = Forwarded::begin(shared, header, outline).await;
-                } else if assembly.is_corrupt(lane) {
-                    intake.forwarded = None;
-                }
+                    intake.select(header, outline)
+                } else {
+                    let is_corrupt = assembly.is_corrupt(lane);
+                    let header = assembly.header(lane).filter(|_| is_corrupt && are_hashes);
+                    intake.forwarded = intake.forwarded.take().filter(|_| !is_corrupt);
+                    // The sender waits for an answer, also to corrupt hashes.
+                    header.map_or(Asked::Nothing, |header| intake.want_the_end(header))
+                };
+                asked.tell(&mut assembly, lane);
+            }
+            Delivery::Chunks(chunks, is_end) => {
+                intake.take_chunks(chunks, is_end).await?.tell(&mut assembly, lane);
             }
             Delivery::Bytes(bytes) => {
                 intake.arriving.add(bytes.len());
@@ -58,13 +74,17 @@ pub(super) async fn bodies(
             }
             Delivery::Complete { header, last, intact } => {
                 let whole = core::mem::replace(intake, Intake::new(shared));
-                let is_here = header.version.is_some() && intact;
+                let mut is_here = header.version.is_some() && intact;
                 let digest = header.version.map(|version| version.content.digest);
                 let digest = digest.unwrap_or_default();
                 let was_in_part = whole.has_file() || piece > 0;
                 let (payload, forwarded) = if is_here {
                     shared.partials.forget(&digest);
-                    whole.finish(&digest, piece, last).await?
+                    let Finished { payload, forwarded, is_broken } =
+                        whole.finish(&digest, piece, last).await?;
+                    shared.older.forget(&header.path);
+                    is_here = !is_broken;
+                    (payload, forwarded)
                 } else {
                     // Of a corrupt one nothing is kept.
                     whole.end(is_broken_off).await;
@@ -88,144 +108,11 @@ pub(super) async fn bodies(
     }
 }
 
+fn is_long(header: &BodyHeader) -> bool {
+    header.version.is_some_and(|version| version.content.size > LONG && !header.lost)
+}
+
 /// The object and the commit of a body.
 fn named(header: &BodyHeader) -> Option<(&Path, Sequence)> {
     Some((&header.path, header.version?.sequence))
-}
-
-/// One body on its way to the store.
-struct Intake<'a> {
-    shared: &'a Arc<Shared>,
-    /// None if the body was discarded because the disk is full, and before its first byte.
-    stager: Option<Stager>,
-    full: bool,
-    arriving: Arriving<'a>,
-    /// At a relay: children get it as it arrives.
-    forwarded: Option<Forwarded>,
-}
-
-/// Counts the bytes of one body until it is whole, or is discarded.
-struct Arriving<'a> {
-    all: &'a AtomicU64,
-    own: u64,
-}
-
-impl Arriving<'_> {
-    fn add(&mut self, bytes: usize) {
-        self.own += bytes as u64;
-        self.all.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Arriving<'_> {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.own, Ordering::Relaxed);
-    }
-}
-
-impl<'a> Intake<'a> {
-    fn new(shared: &'a Arc<Shared>) -> Self {
-        let arriving = Arriving { all: &shared.arriving, own: 0 };
-        Intake { shared, stager: None, full: false, arriving, forwarded: None }
-    }
-
-    /// Bytes of a body of several pieces: they may be written to the disk, so another thread takes them. `piece` is the
-    /// number of the piece: the first one may have others before it, from an earlier transfer.
-    async fn write(
-        &mut self,
-        digest: &Digest,
-        piece: u32,
-        bytes: Vec<u8>,
-    ) -> Result<(), LinkError> {
-        if self.full {
-            return Ok(());
-        }
-        if piece > 0 && self.is_new() {
-            // The children would lack what came in an earlier transfer.
-            self.forwarded = None;
-        }
-        let stager = self.stager(digest, piece);
-        let taker = self.forwarded.as_ref().map(Forwarded::taker);
-        let write = move || {
-            let is_passed_on = taker.is_none_or(|take| take(&bytes));
-            let mut stager = stager()?;
-            let outcome = stager.write(&bytes)?.map(|()| stager);
-            Ok::<_, StoreError>((is_passed_on, outcome))
-        };
-        // There is no thread only when the runtime ends.
-        let (is_passed_on, outcome) = blocking(write).await.ok_or(LinkError::GivenUp)??;
-        match outcome {
-            Ok(stager) => self.stager = Some(stager),
-            Err(DiskFull) => self.full = true,
-        }
-        if self.full || !is_passed_on {
-            self.forwarded = None;
-        }
-        Ok(())
-    }
-
-    /// Opens the stager, if that is not done: it may read the first pieces from the disk.
-    fn stager(
-        &mut self,
-        digest: &Digest,
-        piece: u32,
-    ) -> impl FnOnce() -> Result<Stager, StoreError> + Send + use<> {
-        let (stager, bodies, digest) = (self.stager.take(), self.shared.bodies.clone(), *digest);
-        let begin = Bytes(u64::from(piece) * PIECE as u64);
-        if stager.is_none() {
-            self.arriving.add(begin.0 as usize);
-        }
-        move || stager.map_or_else(|| bodies.stage_from(&digest, begin), Ok)
-    }
-
-    /// Whether a part of it may be on the disk.
-    fn has_file(&self) -> bool {
-        self.stager.is_some()
-    }
-
-    /// Whether nothing of it has come.
-    fn is_new(&self) -> bool {
-        self.stager.is_none() && !self.full
-    }
-
-    /// The rest does not come.
-    async fn end(self, is_kept: bool) {
-        let end = move |stager: Stager| if is_kept { drop(stager) } else { stager.discard() };
-        if let Some(stager) = self.stager {
-            let _ = blocking(move || end(stager)).await;
-        }
-    }
-
-    /// The last bytes; no payload if there is no room for the body.
-    async fn finish(
-        mut self,
-        digest: &Digest,
-        piece: u32,
-        last: Vec<u8>,
-    ) -> Result<(Option<Payload<Body>>, Option<Forwarded>), LinkError> {
-        if self.full {
-            return Ok((None, None));
-        }
-        let single = self.stager.is_none() && piece == 0;
-        if piece > 0 && self.is_new() {
-            self.forwarded = None;
-        }
-        let forwarded = self.forwarded.take();
-        let taker = forwarded.as_ref().map(Forwarded::taker);
-        let stager = self.stager(digest, piece);
-        let finish = move || {
-            let is_passed_on = taker.is_none_or(|take| take(&last));
-            let mut stager = stager()?;
-            let finished = match stager.write(&last)? {
-                Ok(()) => stager.finish()?,
-                Err(full) => Err(full),
-            };
-            Ok::<_, StoreError>((finished.ok(), is_passed_on))
-        };
-        // A single piece stays in memory.
-        let finished =
-            if single { finish()? } else { blocking(finish).await.ok_or(LinkError::GivenUp)?? };
-        let (payload, is_passed_on) = finished;
-        Ok((payload, forwarded.filter(|_| is_passed_on)))
-    }
 }

@@ -96,11 +96,12 @@ async fn session(shared: &Arc<Shared>) -> Result<(), LinkError> {
         let now = hearing.clock.read().local;
         hearing.heard.fetch_max(now.as_nanos(), Ordering::Relaxed);
     };
-    let stream = connect(shared, Channel::Control, heard).await?;
+    let (stream, version) = connect(shared, Channel::Control, heard).await?;
     let partial = shared.bodies.partials();
     shared.with(|core, now| {
         (core.close, core.renew) = (false, false);
         core.machine.set_partial(partial);
+        core.machine.set_protocol(version);
         core.machine.handle_connected(now);
     });
     let (read, write) = split(stream);
@@ -113,12 +114,12 @@ async fn session(shared: &Arc<Shared>) -> Result<(), LinkError> {
     }
 }
 
-/// Connects to the origin; `heard` is called whenever bytes arrive.
+/// Connects to the origin; `heard` is called whenever bytes arrive. Also returns the version of the protocol.
 async fn connect<F: Fn() + Unpin>(
     shared: &Shared,
     channel: Channel,
     heard: F,
-) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<F>, LinkError> {
+) -> Result<(impl AsyncRead + AsyncWrite + Unpin + use<F>, u16), LinkError> {
     let origin = lock(&shared.identity).address().to_owned();
     let Parent { address, is_relay } = match channel {
         Channel::Control => {
@@ -252,7 +253,7 @@ async fn bodies(shared: &Arc<Shared>) -> Result<(), LinkError> {
 }
 
 async fn attach(shared: &Arc<Shared>, session: Session, channel: Channel) -> Result<(), LinkError> {
-    let (read, write) = split(connect(shared, channel, || {}).await?);
+    let (read, write) = split(connect(shared, channel, || {}).await?.0);
     let mut outgoing = Outgoing::new(write);
     outgoing.put(&Frame { session, message: Attach })?;
     outgoing.flush().await?;

@@ -4,10 +4,12 @@ use core::time::Duration;
 use std::sync::atomic::Ordering;
 
 use lull_replication::replica::{Counters, Outage};
-use lull_replication::time::LocalTime;
+use lull_replication::time::{LocalTime, Reading};
+use lull_replication::token::Keyring;
+use lull_replication::types::{ReplicaId, Sequence};
 use serde::Serialize;
 
-use super::ReplicaHandle;
+use super::{ReplicaHandle, lock};
 use crate::daemon::reads_per_gb;
 
 /// The status of a replica.
@@ -178,4 +180,31 @@ fn add(total: &mut Counters, new: Counters) {
     total.demands += new.demands;
     total.masked += new.masked;
     total.missing += new.missing;
+}
+
+impl ReplicaHandle {
+    /// The replica's number at its origin.
+    pub fn replica(&self) -> ReplicaId {
+        lock(&self.0.identity).replica()
+    }
+
+    /// Makes and verifies session tokens, for now: keys are replaced with the authority.
+    pub fn tokens(&self) -> Keyring {
+        lock(&self.0.identity).keyring()
+    }
+
+    /// Upper bound of the state's staleness; none if it is unknown since the start.
+    pub fn staleness(&self) -> Option<Duration> {
+        self.0.with(|core, now| core.machine.staleness(now.local))
+    }
+
+    /// The time of its clocks.
+    pub(crate) fn now(&self) -> Reading {
+        self.0.clock.read()
+    }
+
+    /// The state that reads are answered from.
+    pub fn position(&self) -> Sequence {
+        self.0.with(|core, _| core.machine.position())
+    }
 }

@@ -10,10 +10,10 @@ use rcgen::{
 use rustls::pki_types::CertificateSigningRequestDer;
 
 use super::super::{
-    EnrolError, IdentityError, ORIGIN_NAME, RELAY_NAME, authority_parameters, certificate,
-    fingerprint, hex, leaf_parameters, random,
+    EnrolError, IdentityError, ORIGIN_NAME, RECEIVER_NAME, RELAY_NAME, authority_parameters,
+    certificate, end_at, fingerprint, hex, leaf_parameters, random,
 };
-use super::{Certified, OriginFile};
+use super::{Certified, OriginFile, RECEIVERS};
 
 pub(super) fn make_authority(now: WallTime) -> Result<Certified, IdentityError> {
     let key = KeyPair::generate()?;
@@ -62,13 +62,19 @@ pub(super) fn certify(
         CertificateSigningRequestParams::from_der(&request).map_err(|_| NotEnrolled::Request)?;
     let authority = &kept.authorities[0];
     let name = format!("Lull replica {}", replica.0);
-    let is_relay = kept.replicas.get(&replica.0).is_some_and(|known| known.relay);
+    let known = kept.replicas.get(&replica.0).ok_or(NotEnrolled::Ticket)?;
+    let (is_relay, is_receiver) = (known.relay, known.receiver);
     let mut usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     usages.extend(is_relay.then_some(ExtendedKeyUsagePurpose::ServerAuth));
     let mut parameters = leaf_parameters(&name, usages, now);
-    if is_relay {
-        let name = RELAY_NAME.try_into().map_err(IdentityError::Certificate)?;
+    if is_relay || is_receiver {
+        let name = if is_relay { RELAY_NAME } else { RECEIVER_NAME };
+        let name = name.try_into().map_err(IdentityError::Certificate)?;
         parameters.subject_alt_names = vec![SanType::DnsName(name)];
+    }
+    if let Some(ticket) = known.ticket.as_ref().filter(|_| is_receiver) {
+        // Relays do not ask about receivers.
+        end_at(&mut parameters, WallTime::from_nanos(ticket.until));
     }
     let certificate = issue(authority, &parameters, &request.public_key)?;
     let authorities = kept.authorities.iter().map(|one| one.certificate.clone()).collect();
@@ -79,6 +85,12 @@ pub(super) fn certify(
     known.trusts_both = both;
     known.believes_both = other_token_key.is_some();
     known.certificates.insert(0, hex(&fingerprint(&certificate)));
+    if is_receiver {
+        known.certificates.truncate(RECEIVERS);
+        let (token_key, other_token_key) = Default::default();
+        // A receiver makes no session tokens.
+        return Ok(Enrolled { replica, certificate, authorities, token_key, other_token_key });
+    }
     // An unused one makes room for the next.
     if known.certificates.len() > 2 {
         known.certificates.remove(1);

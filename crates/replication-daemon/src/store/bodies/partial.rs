@@ -112,13 +112,14 @@ impl Partials {
         gone.iter().for_each(|digest| inner.delete(digest));
     }
 
-    /// A body begins, or goes on behind its first `begin` bytes, which are added to the hash. None if it is in transit
-    /// already; then, and without these bytes, this transfer has to be kept elsewhere.
+    /// A body begins, or goes on behind its first `begin` bytes, which are added to the hash, and which `on_piece` gets.
+    /// None if it is in transit already; then, and without these bytes, this transfer has to be kept elsewhere.
     pub(super) fn take(
         &self,
         digest: &Digest,
         begin: u64,
         hasher: &mut Hasher,
+        on_piece: impl FnMut(&[u8]),
     ) -> io::Result<Option<PartialFile>> {
         let path = {
             let mut inner = self.lock();
@@ -148,7 +149,7 @@ impl Partials {
                 return Err(error);
             }
         };
-        taken.go_on(begin, hasher)?;
+        taken.go_on(begin, hasher, on_piece)?;
         Ok(Some(taken))
     }
 }
@@ -206,16 +207,23 @@ impl PartialFile {
     }
 
     /// Reads the first bytes, and cuts off the others.
-    fn go_on(&mut self, begin: u64, hasher: &mut Hasher) -> io::Result<()> {
+    fn go_on(
+        &mut self,
+        begin: u64,
+        hasher: &mut Hasher,
+        mut on_piece: impl FnMut(&[u8]),
+    ) -> io::Result<()> {
         self.bytes = begin;
-        let mut prefix = (&self.file).take(begin);
-        let mut chunk = vec![0; PIECE];
+        let mut piece = Vec::with_capacity(PIECE);
         loop {
-            let count = prefix.read(&mut chunk)?;
-            if count == 0 {
+            piece.clear();
+            let left = begin - (&self.file).stream_position()?;
+            (&self.file).take(left.min(PIECE as u64)).read_to_end(&mut piece)?;
+            if piece.is_empty() {
                 break;
             }
-            hasher.update(&chunk[..count]);
+            hasher.update(&piece);
+            on_piece(&piece);
         }
         self.file.set_len(begin)?;
         self.file.seek(SeekFrom::Start(begin))?;

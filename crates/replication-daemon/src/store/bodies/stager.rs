@@ -74,7 +74,8 @@ impl Stager {
             && self.file.is_none()
             && let (Some(digest), Some(partials)) = (self.kept_as, &self.bodies.partials)
         {
-            self.partial = partials.take(&digest, 0, &mut Hasher::new()).map_err(of_file)?;
+            self.partial =
+                partials.take(&digest, 0, &mut Hasher::new(), |_| {}).map_err(of_file)?;
         }
         if let Some(partial) = &mut self.partial {
             partial.write(&self.memory.bytes).map_err(of_file)?;

@@ -22,8 +22,9 @@ fn files(folder: &TempDir) -> Vec<PathBuf> {
 
 /// Receives these pieces, behind those that are here.
 fn receive(bodies: &Bodies, bytes: &[u8], begin: usize, end: usize) -> Stager {
-    let mut stager =
-        bodies.stage_from(&Digest::of(bytes), Bytes((begin * PIECE) as u64)).expect("a disk");
+    let mut stager = bodies
+        .stage_from(&Digest::of(bytes), Bytes((begin * PIECE) as u64), |_| {})
+        .expect("a disk");
     for piece in bytes[begin * PIECE..].chunks(PIECE).take(end - begin) {
         stager.write(piece).expect("a disk").expect("room");
     }

@@ -27,6 +27,7 @@ mod subscriptions;
 mod sys;
 mod trees;
 mod unmounting;
+mod versions;
 mod watch;
 
 use std::fs;

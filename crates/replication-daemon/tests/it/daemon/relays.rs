@@ -7,12 +7,14 @@ use lull_replication::types::Sequence;
 use lull_replication_daemon::daemon::{
     RelayOptions, ReplicaDaemon, ReplicaEvent, ReplicaOptions, join,
 };
+use lull_replication_daemon::identity::TicketKind;
 use lull_transport::Options;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 
 use super::site::{Site, body, path, patient, runtime};
+use super::versions::{changed, noise};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(60));
 /// A body that takes many pieces.
@@ -84,7 +86,8 @@ impl Node {
         let folder = site.folder().join(name);
         let address = site.ticket("unused").address;
         let valid = Duration::from_secs(60);
-        let ticket = site.origin().relay_ticket(name, &address, valid).expect("a ticket");
+        let ticket = site.origin().ticket_for(TicketKind::Relay, name, &address, valid);
+        let ticket = ticket.expect("a ticket");
         join(&folder, ticket, &site.clock()).await.expect("a new ticket");
         let (told, (listens, listening)) =
             (Arc::<Mutex<Vec<String>>>::default(), oneshot::channel());
@@ -218,6 +221,28 @@ fn overwritten_body_is_cut_off_at_all_levels() {
         for node in [&upper, &lower, &leaf] {
             assert!(!node.was_told("no connection"), "{:?}", node.told);
             assert!(node.received() < (LARGE + new.len()) as u64, "the rest did not come");
+        }
+    });
+}
+
+/// Each level has the old version, and asks the one above for the chunks of the new one before that has all of it.
+#[test]
+fn new_version_costs_its_changed_chunks_at_each_level() {
+    runtime().block_on(async {
+        let site = Site::new(0).await;
+        let ([upper, lower, leaf], gate) = three_levels(&site).await;
+        gate.send_replace(Gate::Open);
+        let old = noise(1, 4 * LARGE);
+        let at = write(&site, &old).await;
+        assert_arrives(&site, &leaf, at, &old).await;
+        let before = [&upper, &lower, &leaf].map(Node::received);
+        let new = changed(&old);
+        let at = write(&site, &new).await;
+        assert_arrives(&site, &leaf, at, &new).await;
+        for (node, before) in [&upper, &lower, &leaf].into_iter().zip(before) {
+            let cost = node.received() - before;
+            assert!(cost < new.len() as u64 / 20, "{cost} bytes of {}", new.len());
+            assert!(!node.was_told("cut off"), "{:?}", node.told);
         }
     });
 }

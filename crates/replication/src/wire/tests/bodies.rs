@@ -30,7 +30,7 @@ proptest! {
                 bytes[at] ^= 0x10;
                 true
             }
-            BodyPart::Header(_) | BodyPart::Broken { .. } => false,
+            _ => false,
         };
         let (received, intact) = self::received(&damaged).expect("in order");
         prop_assert_eq!(intact, !changed);
@@ -69,7 +69,7 @@ proptest! {
             let (lane, delivery) = assembly.handle(part).expect("in order");
             prop_assert_eq!(lane, lanes[at]);
             match delivery {
-                Delivery::More => {}
+                Delivery::More | Delivery::Chunks(..) => {}
                 Delivery::Bytes(bytes) => got[at].extend(bytes),
                 Delivery::Complete { last, intact, .. } => {
                     got[at].extend(last);
@@ -108,7 +108,7 @@ fn received(parts: &[BodyPart]) -> Result<(Vec<u8>, bool), Unexpected> {
     let (mut assembly, mut got) = (Assembly::default(), Vec::new());
     for (at, part) in parts.iter().enumerate() {
         match assembly.handle(part.clone())?.1 {
-            Delivery::More => {}
+            Delivery::More | Delivery::Chunks(..) => {}
             Delivery::Bytes(bytes) => got.extend(bytes),
             Delivery::Complete { last, intact, .. } => {
                 assert_eq!(at + 1, parts.len(), "complete before the last part");
@@ -209,4 +209,74 @@ fn parts_out_of_order_are_rejected() {
     for lane in Lane::ALL {
         assert_eq!(assembly.handle(BodyPart::Broken { lane }), Err(Unexpected));
     }
+}
+
+#[test]
+fn pieces_that_were_not_asked_for_may_be_left_out() {
+    let body: Vec<u8> = (0..4 * PIECE + 9).map(|at| (at / 251) as u8 ^ at as u8).collect();
+    let (parts, _) = sent(&body);
+    let lane = parts[0].lane();
+    let begun = |expects: bool| {
+        let mut assembly = Assembly::default();
+        parts[..2].iter().for_each(|part| drop(assembly.handle(part.clone()).expect("in order")));
+        if expects {
+            assembly.expect_gaps(lane);
+        }
+        assembly
+    };
+    let mut assembly = begun(true);
+    for (at, bytes) in [(3, PIECE), (5, PIECE), (6, 9)] {
+        let (_, delivery) = assembly.handle(parts[at].clone()).expect("in order");
+        match delivery {
+            Delivery::Bytes(got) => assert_eq!((at < 6, got.len()), (true, bytes)),
+            Delivery::Complete { last, intact, .. } => {
+                assert_eq!((at, last.len(), intact), (6, bytes, true));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut assembly = begun(true);
+    assembly.handle(parts[4].clone()).expect("in order");
+    assert_eq!(assembly.handle(parts[3].clone()), Err(Unexpected), "backwards");
+    let mut assembly = begun(false);
+    assembly.handle(parts[2].clone()).expect("in order");
+    assert_eq!(assembly.handle(parts[4].clone()), Err(Unexpected), "not asked for");
+}
+
+#[test]
+fn chunks_come_only_if_asked_for_and_fit_the_body() {
+    let size = 2 * PIECE as u32;
+    let (parts, _) = sent(&vec![7; size as usize]);
+    let lane = parts[0].lane();
+    let chunks = |lengths: &[u32]| {
+        let chunk = |length: &u32| Chunk { digest: Digest::default(), length: *length };
+        BodyPart::Chunks { lane, chunks: lengths.iter().map(chunk).collect() }
+    };
+    let deliver = |expects: bool, lists: &[&[u32]]| {
+        let mut assembly = Assembly::default();
+        parts[..2].iter().for_each(|part| drop(assembly.handle(part.clone()).expect("in order")));
+        if expects {
+            assembly.expect_chunks(lane);
+        }
+        let ends = lists.iter().map(|lengths| match assembly.handle(chunks(lengths))?.1 {
+            Delivery::Chunks(_, is_end) => Ok(is_end),
+            other => panic!("{other:?}"),
+        });
+        ends.collect::<Result<Vec<bool>, Unexpected>>()
+    };
+    let short = MIN_CHUNK_BYTES;
+    assert_eq!(deliver(true, &[&[size]]), Ok(vec![true]));
+    assert_eq!(deliver(true, &[&[]]), Ok(vec![true]));
+    assert_eq!(deliver(true, &[&[short], &[size - short - 1, 1]]), Ok(vec![false, true]));
+    for wrong in [
+        &[&[size + 1][..]][..],
+        &[&[short - 1]],
+        &[&[0]],
+        &[&[u32::MAX]],
+        &[&[short], &[]],
+        &[&[size], &[size]],
+    ] {
+        assert_eq!(deliver(true, wrong), Err(Unexpected), "{wrong:?}");
+    }
+    assert_eq!(deliver(false, &[&[size]]), Err(Unexpected));
 }

@@ -27,7 +27,7 @@ impl<S: AsyncRead + Unpin> Demanded<S> {
     async fn part(&mut self) -> Option<(String, bool)> {
         let part = soon(self.incoming.next()).await.unwrap().message;
         match self.assembly.handle(part).unwrap().1 {
-            Delivery::More => None,
+            Delivery::More | Delivery::Chunks(..) => None,
             Delivery::Bytes(bytes) => {
                 self.bytes += bytes.len() as u64;
                 None
