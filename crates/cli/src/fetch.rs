@@ -21,8 +21,6 @@ const UNKNOWN: u8 = 3;
 
 const EXAMPLES: &str = "\
 Examples:
-  lull origin ticket /var/lib/lull/origin guests --fetch > ticket
-      at the origin: print a ticket, which receivers can use for a day
   lull fetch origin.example:7070 images/debian.iso --ticket ticket
       get one file into this folder; the same command continues after an interruption
   lull fetch relay.example:7071 docs --ticket ticket --output manual
@@ -38,7 +36,8 @@ there is no such name.";
 /// Fetch files once from an origin or a relay, in the background
 ///
 /// The files yield to other traffic, as those for replicas do. The digest of each file is verified. A fetch that was
-/// interrupted continues behind the last whole piece of 64 KiB.
+/// interrupted continues behind the last whole piece of 64 KiB. At the origin, lull origin ticket DIR NAME --fetch
+/// prints a ticket, which any number of receivers can use for a day.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

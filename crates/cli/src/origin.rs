@@ -260,44 +260,47 @@ fn congestion_control(text: &str) -> Result<String, String> {
     }
 }
 
+fn serve(args: RunArgs) -> anyhow::Result<()> {
+    let token = args.token_file.as_deref().map(lull_cli::arguments::token).transpose()?;
+    let service = OriginService {
+        daemon: OriginOptions {
+            config: Config {
+                strategy: args.strategy,
+                log_bytes: Bytes(args.history.saturating_mul(1_000_000)),
+                case_clashes: if args.refuse_case_clashes {
+                    CaseClashes::Refuse
+                } else {
+                    CaseClashes::Allow
+                },
+                ..Config::default()
+            },
+            background: lull_cli::arguments::background(args.cc, args.dscp),
+            store: args.store.map(Remote::new),
+            copies: Bytes(args.store_copies.saturating_mul(1_000_000)),
+            log: args.log,
+            take_over: args.take_over,
+            advertised: args.advertise,
+            ..OriginOptions::new(args.folder, args.listen)
+        },
+        clock: clock(args.lab_clock.as_deref())?,
+        http: args.http.zip(token),
+        watch: args.watch,
+        watch_options: WatchOptions {
+            quiet: Duration::from_secs(args.watch_quiet),
+            compare: Duration::from_secs(args.watch_compare),
+        },
+    };
+    run_origin(service, logger(args.json)?)?;
+    Ok(())
+}
+
 pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Init(InitArgs { folder }) => {
             create_origin(&folder, MachineClock.read().wall)?;
             println!("made an origin in {}", folder.display());
         }
-        Command::Run(args) => {
-            let token = args.token_file.as_deref().map(lull_cli::arguments::token).transpose()?;
-            let service = OriginService {
-                daemon: OriginOptions {
-                    config: Config {
-                        strategy: args.strategy,
-                        log_bytes: Bytes(args.history.saturating_mul(1_000_000)),
-                        case_clashes: if args.refuse_case_clashes {
-                            CaseClashes::Refuse
-                        } else {
-                            CaseClashes::Allow
-                        },
-                        ..Config::default()
-                    },
-                    background: lull_cli::arguments::background(args.cc, args.dscp),
-                    store: args.store.map(Remote::new),
-                    copies: Bytes(args.store_copies.saturating_mul(1_000_000)),
-                    log: args.log,
-                    take_over: args.take_over,
-                    advertised: args.advertise,
-                    ..OriginOptions::new(args.folder, args.listen)
-                },
-                clock: clock(args.lab_clock.as_deref())?,
-                http: args.http.zip(token),
-                watch: args.watch,
-                watch_options: WatchOptions {
-                    quiet: Duration::from_secs(args.watch_quiet),
-                    compare: Duration::from_secs(args.watch_compare),
-                },
-            };
-            run_origin(service, logger(args.json)?)?;
-        }
+        Command::Run(args) => serve(*args)?,
         Command::Ticket(args) => {
             let client = Client::new(args.folder);
             let address = args.address.as_deref();

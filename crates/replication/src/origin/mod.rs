@@ -304,11 +304,16 @@ impl<P: Clone> Origin<P> {
             ToOrigin::Price(bytes) => self.handle_price(replica, bytes),
             ToOrigin::Resynced(sequence) => link.handle_resynced(sequence),
         };
-        if !fine {
+        if fine {
+            self.note_message(replica, accounts, news);
+        } else {
             self.disconnect(replica);
             self.events.push_back(Event::Close(replica));
-            return;
         }
+    }
+
+    /// A message that is fine has been handled. `accounts`: it says what has arrived at the replica.
+    fn note_message(&mut self, replica: ReplicaId, accounts: bool, news: Option<News>) {
         if accounts {
             self.events.push_back(Event::Arrived(replica));
         }

@@ -423,6 +423,19 @@ fn follow_log(shared: &Arc<Shared>) {
     }));
 }
 
+/// Reports when the store of the bodies cannot be reached, and when it can be again.
+fn report_store(shared: &Arc<Shared>) {
+    let forward_event = Arc::downgrade(shared);
+    shared.bodies.follow(move |change| {
+        if let Some(shared) = forward_event.upgrade() {
+            (shared.on_event)(match change {
+                Change::Away(why) => OriginEvent::StoreAway(why),
+                Change::Back => OriginEvent::StoreBack,
+            });
+        }
+    });
+}
+
 /// A running origin. When it is dropped, it ends as if it had been killed: writes whose sync has not begun
 /// are lost.
 pub struct OriginDaemon {
@@ -499,15 +512,7 @@ impl OriginDaemon {
         let done = |shared: &Shared, done| shared.with(|core, now| core.done(now, done));
         let worker = worker_of(&shared, opened.store, done)?;
         shared.with(|core, _| core.worker = Some(worker));
-        let forward_event = Arc::downgrade(&shared);
-        shared.bodies.follow(move |change| {
-            if let Some(shared) = forward_event.upgrade() {
-                (shared.on_event)(match change {
-                    Change::Away(why) => OriginEvent::StoreAway(why),
-                    Change::Back => OriginEvent::StoreBack,
-                });
-            }
-        });
+        report_store(&shared);
         follow_log(&shared);
         let working = Arc::clone(&shared);
         tokio::spawn(async move { working.keep_working().await });
