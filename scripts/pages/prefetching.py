@@ -16,9 +16,13 @@ POLICIES = {
     "no-avoidance 5": "five files per page, no avoidance",
     "scheduler 1": "one file per page, server at nice 19",
     "scheduler 5": "five files per page, server at nice 19",
+    "scheduler 20": "twenty files per page, server at nice 19",
     "monitor 3 ms": "paper's monitor, late from 3 ms",
     "monitor 10 ms": "paper's monitor, late from 10 ms",
     "monitor": "monitor with learned threshold",
+    "proxy": "`lull web`, no prefetching",
+    "lull web 5": "`lull web`, five files per page",
+    "lull web 20": "`lull web`, twenty files per page",
 }
 
 
@@ -39,7 +43,9 @@ def by_load(cells, head, axis, titles, loads, name, form="{:.1f}"):
     rows = []
     for value, title in titles.items():
         some = select(cells, **{axis: value})
-        rows.append([title] + [averages([select(some, load=load)], metric(name), form) for load in loads])
+        row = [averages([select(some, load=load)], metric(name), form) for load in loads]
+        if any(shown != "—" for shown in row):
+            rows.append([title] + row)
     return table([head, *map(str, loads)], rows)
 
 
@@ -53,11 +59,26 @@ def managed(cells, *shown):
     return by_load(cells, "prefetching", "policy", POLICIES, (0.1, 0.3, 0.5, 0.7, 0.9), *shown)
 
 
+def scheduled(cells):
+    """The proxy's scheduler beside a server at nice 19: figures 9 and 10."""
+    rows = []
+    for policy in ("none", "scheduler 20", "proxy", "lull web 20"):
+        row = [POLICIES[policy]]
+        for load in (0.1, 0.5, 0.9):
+            some = [select(cells, policy=policy, load=load)]
+            row += [averages(some, metric("response"), "{:.1f}"), averages(some, metric("ahead"), "{:.2f}")]
+        rows.append(row)
+    head = [f"{name} at {load}" for load in (0.1, 0.5, 0.9) for name in ("ms", "prefetched")]
+    return table(["prefetching", *head], rows)
+
+
 def bursty(cells):
     """Response times of a bursty log, and prefetched throughput: figure 11."""
     rows = []
     for policy, title in POLICIES.items():
         some = [select(cells, policy=policy)]
+        if not some[0]:
+            continue
         row = [title, *(averages(some, metric(name), "{:.1f}") for name in ("response", "p99"))]
         rows.append(row + [averages(some, metric("of_none")), averages(some, metric("ahead"), "{:.1f}")])
     return table(["prefetching", "response time, ms", "p99, ms", "× none", "prefetched, Mbit/s"], rows)
@@ -195,6 +216,7 @@ def tables(_plans, cells):
     return {
         "thresholds": thresholds(cells["ssr-fig1"]),
         "files": files(cells["ssr-fig2"]),
+        "scheduled": scheduled(cells["ssr-fig9"]),
         "managed-response": managed(cells["ssr-fig9"], "response"),
         "managed-ahead": managed(cells["ssr-fig9"], "ahead", "{:.3f}"),
         "bursty": bursty(cells["ssr-fig11"]),
