@@ -21,10 +21,9 @@ const UNKNOWN: u8 = 3;
 
 const EXAMPLES: &str = "\
 Examples:
-  lull origin ticket /var/lib/lull/origin guests --fetch > ticket
-      at the origin: print a ticket, which receivers can use for a day
   lull fetch origin.example:7070 images/debian.iso --ticket ticket
-      get one file into this folder; the same command continues after an interruption
+      get one file into this folder, with a ticket of lull origin ticket DIR NAME --fetch; the same command continues
+      after an interruption
   lull fetch relay.example:7071 docs --ticket ticket --output manual
       get all below docs from a relay, into the folder manual
   lull fetch origin.example:7070 backup.tar --ticket ticket --output - | tar -x

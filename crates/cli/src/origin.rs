@@ -224,6 +224,16 @@ pub(crate) struct TicketArgs {
     fetch: bool,
 }
 
+impl TicketArgs {
+    fn kind(&self) -> TicketKind {
+        match (self.relay, self.fetch) {
+            (true, _) => TicketKind::Relay,
+            (_, true) => TicketKind::Receiver,
+            _ => TicketKind::Replica,
+        }
+    }
+}
+
 /// Revoke a replica: disconnect it, and reject its certificate
 #[derive(Debug, clap::Args)]
 #[command(after_help = REVOKE_EXAMPLES)]
@@ -299,14 +309,9 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
             run_origin(service, logger(args.json)?)?;
         }
         Command::Ticket(args) => {
-            let client = Client::new(args.folder);
+            let client = Client::new(&args.folder);
             let address = args.address.as_deref();
-            let kind = match (args.relay, args.fetch) {
-                (true, _) => TicketKind::Relay,
-                (_, true) => TicketKind::Receiver,
-                _ => TicketKind::Replica,
-            };
-            let made = client.ticket(&args.name, address, args.valid, kind);
+            let made = client.ticket(&args.name, address, args.valid, args.kind());
             println!("{}", runtime()?.block_on(made)?);
         }
         Command::Revoke(RevokeArgs { folder, name }) => {

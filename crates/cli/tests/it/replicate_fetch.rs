@@ -79,7 +79,8 @@ fn files_are_fetched_without_becoming_a_replica() {
     assert!(told["bytes"].as_u64() > Some(LARGE as u64));
     // Writers wait for replicas, and there is none.
     assert_eq!(published.replicas(), 0);
-    site.publish(&published.source, &["--wait", "*"]);
+    let all = ["publish", published.source.to_str().unwrap(), "--origin", &site.path("origin")];
+    finish(lull(&all).args(["--to", "*"])).fails(1, "no replica matches");
 
     // What is here is not sent again, and other files are.
     fs::remove_file(out.join("docs/index.html")).unwrap();
@@ -160,8 +161,8 @@ fn errors_of_a_fetch_name_the_remedy() {
     let ticket = finish(&mut lull(&ticket)).ok();
     let file = published.site.path("paris.ticket");
     fs::write(&file, &ticket).unwrap();
-    let fetch = lull(&["fetch", &origin, "docs", "--ticket", &file]);
-    finish(&mut { fetch }).fails(1, "lull origin ticket DIR NAME --fetch");
+    finish(&mut lull(&["fetch", &origin, "docs", "--ticket", &file]))
+        .fails(1, "lull origin ticket DIR NAME --fetch");
     let guests = fs::read_to_string(&published.ticket).unwrap();
     let join = ["replica", "join", guests.trim(), &published.site.path("guest")];
     finish(&mut lull(&join)).fails(1, "this ticket is for `lull fetch`");

@@ -295,8 +295,7 @@ impl<P: Clone> Origin<P> {
                 true
             }
             ToOrigin::Ask { of, part } => link.ask(of, part),
-            // Only relays look at it.
-            ToOrigin::Relays(_) => true,
+            ToOrigin::Relays(_) => true, // Only relays look at it.
             ToOrigin::Vouch(vouch) => self.vouch(replica, &vouch),
             ToOrigin::Below(all) => self.handle_below(now, replica, all),
             ToOrigin::Partial(all) => link.handle_partial(all),

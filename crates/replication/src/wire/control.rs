@@ -168,16 +168,7 @@ impl Coded for ToOrigin {
                     Ok(())
                 });
             }
-            ToOrigin::Wanted(Wanted { digest, demand, number, ranges }) => {
-                to.digest(digest);
-                to.flag(*demand);
-                to.u64(*number);
-                return to.list(RANGES, ranges, |to, (first, count)| {
-                    to.u32(*first);
-                    to.u32(*count);
-                    Ok(())
-                });
-            }
+            ToOrigin::Wanted(wanted) => return write_wanted(to, wanted),
             ToOrigin::Vouch(Vouch { question, replica, certificate, position }) => {
                 to.u64(*question);
                 to.replica(*replica);
@@ -253,6 +244,17 @@ fn read_subscription(from: &mut Reader<'_>) -> Result<Subscription, WireError> {
     };
     let patterns = from.list(PATTERNS, PATTERN, pattern)?;
     Subscription::new(patterns).map_err(|_| WireError::Value("patterns"))
+}
+
+fn write_wanted(to: &mut Writer<'_>, wanted: &Wanted) -> Result<(), WireError> {
+    to.digest(&wanted.digest);
+    to.flag(wanted.demand);
+    to.u64(wanted.number);
+    to.list(RANGES, &wanted.ranges, |to, (first, count)| {
+        to.u32(*first);
+        to.u32(*count);
+        Ok(())
+    })
 }
 
 fn write_ask(to: &mut Writer<'_>, part: &Ask) -> Result<(), WireError> {

@@ -243,20 +243,8 @@ impl State {
                 State::Outlining { header, content, mut hashes },
                 BodyPart::Hashes { hashes: more, .. },
             ) => {
-                let count = pieces(content.size.0);
                 hashes.extend(more);
-                if (hashes.len() as u64) < count {
-                    *self = State::Outlining { header, content, hashes };
-                } else if hashes.len() as u64 > count {
-                    return Err(Unexpected);
-                } else {
-                    let (outline, order) = (Outline(hashes), Order::default());
-                    *self = if outline.fits(&content) {
-                        State::Pieces { header, content, outline, next: 0, order }
-                    } else {
-                        State::Skipping { header, content, next: 0, order }
-                    };
-                }
+                *self = State::outlined(header, content, hashes)?;
                 Ok(Delivery::More)
             }
             (
@@ -307,6 +295,26 @@ impl State {
             ) => Ok(Delivery::Complete { header, last: Vec::new(), intact: false }),
             _ => Err(Unexpected),
         }
+    }
+
+    /// Some hashes have come.
+    fn outlined(
+        header: BodyHeader,
+        content: Content,
+        hashes: Vec<Digest>,
+    ) -> Result<Self, Unexpected> {
+        let count = pieces(content.size.0);
+        if (hashes.len() as u64) < count {
+            return Ok(State::Outlining { header, content, hashes });
+        } else if hashes.len() as u64 > count {
+            return Err(Unexpected);
+        }
+        let (outline, order) = (Outline(hashes), Order::default());
+        Ok(if outline.fits(&content) {
+            State::Pieces { header, content, outline, next: 0, order }
+        } else {
+            State::Skipping { header, content, next: 0, order }
+        })
     }
 
     fn handle_header(&mut self, header: BodyHeader) -> Delivery {

@@ -340,7 +340,7 @@ impl Shared {
     }
 
     /// Does the work that calls have left, in small parts: each other caller waits for one of them at most.
-    async fn keep_working(&self) {
+    async fn keep_working(self: Arc<Self>) {
         loop {
             let round = lock(&self.core).machine.distribution_timeout();
             tokio::select! {
@@ -509,8 +509,7 @@ impl OriginDaemon {
             }
         });
         follow_log(&shared);
-        let working = Arc::clone(&shared);
-        tokio::spawn(async move { working.keep_working().await });
+        tokio::spawn(Shared::keep_working(Arc::clone(&shared)));
         let accepting = tokio::spawn(serve::accept(Arc::clone(&shared), listener));
         Ok(OriginDaemon { shared, address, accepting })
     }

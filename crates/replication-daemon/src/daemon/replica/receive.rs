@@ -74,38 +74,60 @@ pub(super) async fn bodies(
             }
             Delivery::Complete { header, last, intact } => {
                 let whole = core::mem::replace(intake, Intake::new(shared));
-                let mut is_here = header.version.is_some() && intact;
-                let digest = header.version.map(|version| version.content.digest);
-                let digest = digest.unwrap_or_default();
-                let was_in_part = whole.has_file() || piece > 0;
-                let (payload, forwarded) = if is_here {
-                    shared.partials.forget(&digest);
-                    let Finished { payload, forwarded, is_broken } =
-                        whole.finish(&digest, piece, last).await?;
-                    shared.older.forget(&header.path);
-                    is_here = !is_broken;
-                    (payload, forwarded)
-                } else {
-                    // Of a corrupt one nothing is kept.
-                    whole.end(is_broken_off).await;
-                    (None, None)
-                };
-                let partial = was_in_part.then(|| shared.bodies.partials());
                 let frame = Frame { session, message: header };
-                shared.with(|core, now| {
-                    // First: a corrupt body begins again from zero.
-                    partial.into_iter().for_each(|all| core.machine.set_partial(all));
-                    match payload {
-                        None if is_here => core.machine.handle_no_room(now, frame),
-                        payload => core.machine.handle_body(now, frame, payload),
-                    }
-                });
-                if let Some(forwarded) = forwarded {
-                    forwarded.finish();
-                }
+                let end = End { piece, last, intact, is_broken_off };
+                complete(shared, whole, frame, end).await?;
             }
         }
     }
+}
+
+/// The last part of a body.
+struct End {
+    /// The number of its piece.
+    piece: u32,
+    last: Vec<u8>,
+    intact: bool,
+    /// It is the notice that the rest does not come.
+    is_broken_off: bool,
+}
+
+/// A body has come, or the rest of it does not come.
+async fn complete(
+    shared: &Arc<Shared>,
+    whole: Intake<'_>,
+    frame: Frame<BodyHeader>,
+    end: End,
+) -> Result<(), LinkError> {
+    let End { piece, last, intact, is_broken_off } = end;
+    let header = &frame.message;
+    let mut is_here = header.version.is_some() && intact;
+    let digest = header.version.map(|version| version.content.digest).unwrap_or_default();
+    let was_in_part = whole.has_file() || piece > 0;
+    let (payload, forwarded) = if is_here {
+        shared.partials.forget(&digest);
+        let Finished { payload, forwarded, is_broken } = whole.finish(&digest, piece, last).await?;
+        shared.older.forget(&header.path);
+        is_here = !is_broken;
+        (payload, forwarded)
+    } else {
+        // Of a corrupt one nothing is kept.
+        whole.end(is_broken_off).await;
+        (None, None)
+    };
+    let partial = was_in_part.then(|| shared.bodies.partials());
+    shared.with(|core, now| {
+        // First: a corrupt body begins again from zero.
+        partial.into_iter().for_each(|all| core.machine.set_partial(all));
+        match payload {
+            None if is_here => core.machine.handle_no_room(now, frame),
+            payload => core.machine.handle_body(now, frame, payload),
+        }
+    });
+    if let Some(forwarded) = forwarded {
+        forwarded.finish();
+    }
+    Ok(())
 }
 
 fn is_long(header: &BodyHeader) -> bool {
