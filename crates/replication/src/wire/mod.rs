@@ -1,4 +1,4 @@
-//! The protocol as bytes: `docs/replication-wire.md` has each field, width and limit.
+//! The protocol as bytes: `docs/reference/replication-wire.md` has each field, width and limit.
 //!
 //! ```text
 //!   control      preface │ frame frame …        messages in order

@@ -15,7 +15,7 @@ use crate::identity::OriginIdentity;
 /// More than is kept in memory during the transfer: most of it is in a file when the bad piece arrives.
 const SIZE: usize = 40 * PIECE + 7;
 const BAD: u32 = 36;
-/// The kind in the frame of a piece (`docs/replication-wire.md`).
+/// The kind in the frame of a piece (`docs/reference/replication-wire.md`).
 const KIND: u8 = 0x63;
 
 /// Forwards connections to an origin, and terminates TLS in between: unlike a stranger, it has the keys of
