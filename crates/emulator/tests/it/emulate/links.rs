@@ -497,8 +497,8 @@ fn processors_stay_awake_while_an_emulator_measures() {
         thread::sleep(Duration::from_millis(10));
         let mut microseconds = [0; 4];
         quality.seek(SeekFrom::Start(0)).unwrap();
-        quality.read_exact(&mut microseconds).unwrap();
-        i32::from_ne_bytes(microseconds) == 0
+        // A read beside another one of the same device may get nothing.
+        quality.read_exact(&mut microseconds).is_ok() && i32::from_ne_bytes(microseconds) == 0
     });
     assert!(asked_for_none);
     emulator.finish().unwrap();
