@@ -87,7 +87,7 @@ struct Gap {
 /// The outcome of writing pieces.
 enum Written {
     /// And whether children can get them.
-    Here(Stager, bool),
+    Here(Box<Stager>, bool),
     Full,
     /// A piece of the older version is not there any more, or was never announced.
     Broken,
@@ -112,7 +112,7 @@ impl Gap {
                 return Ok(Written::Full);
             }
         }
-        Ok(Written::Here(stager, is_passed_on))
+        Ok(Written::Here(Box::new(stager), is_passed_on))
     }
 }
 
@@ -263,7 +263,7 @@ impl<'a> Intake<'a> {
         // There is no thread only when the runtime ends.
         match blocking(write).await.ok_or(LinkError::GivenUp)?? {
             Written::Here(stager, is_passed_on) => {
-                self.stager = Some(stager);
+                self.stager = Some(*stager);
                 if !is_passed_on {
                     self.forwarded = None;
                 }
@@ -302,7 +302,7 @@ impl<'a> Intake<'a> {
             let is_passed_on = !is_new || taker.is_none_or(|taker| taker.is_at(first));
             let written = match gap {
                 Some(gap) => gap.fill(stager, is_passed_on, taker)?,
-                None => Written::Here(stager, is_passed_on),
+                None => Written::Here(Box::new(stager), is_passed_on),
             };
             let Written::Here(mut stager, is_passed_on) = written else { return Ok(written) };
             let is_passed_on = is_passed_on && taker.is_none_or(|taker| taker.take(&bytes));
