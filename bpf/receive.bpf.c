@@ -113,7 +113,7 @@ static LULL_INLINE void stop(struct bpf_sock_ops *ops, struct receive_socket *s)
 					       ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 }
 
-/* After an arrival: the window that the segment advertises. A global function is verified by itself, and not again for
+/* Sets the window that the segment advertises, after an arrival. A global function is verified by itself, and not again for
  * each state of its caller. */
 __attribute__((noinline)) int set_window(struct bpf_sock_ops *ops, u64 path_window)
 {

@@ -132,7 +132,7 @@ if (warmUp && token) await until('a budget of lull web', 90_000, async () => isW
 await pause(500);
 const asked = lines(file('access.log'), before.nginx).map(line => JSON.parse(line));
 const ahead = asked.filter(one => one.ahead.startsWith('prefetch') && one.method === 'GET' && one.status === 200);
-// Of `lull web`: the bytes of bodies, `-` for none. What was prefetched is not in it.
+// Of `lull web`: the bytes of bodies, `-` for none. It leaves out prefetches.
 const through = lines(file('lull.log'), before.lull).map(line => Number(line.match(/" \d{3} (\d+|-) "/)?.[1]) || 0);
 const hits = navigations.filter(one => one.hit);
 // Those that the server's log names as prefetched, since their visitor came.

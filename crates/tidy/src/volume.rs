@@ -1,4 +1,4 @@
-//! A limit of the words that readers have before them, so that a page that grows makes another one shorter.
+//! A limit for the number of words in the documentation.
 
 use crate::prose::GENERATED;
 use crate::{Finding, Tree};

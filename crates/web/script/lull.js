@@ -19,7 +19,7 @@ let rounds = 64;
 // The timer is none if nothing is to be done later: until the page has loaded, and while a list is dealt with,
 // who comes back to the tab begins nothing.
 let first = true, told, off, leaving, lcp, timer = doc;
-// What was prefetched of what was hinted, and the list that named something last.
+// The prefetched ones among the hinted URLs, and the list that named something last.
 let tried = new Set, known = {};
 // Whether nothing is fetched now. More than a question can name are for no page: what it cannot name would
 // be hinted again.

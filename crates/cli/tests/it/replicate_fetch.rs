@@ -82,7 +82,7 @@ fn files_are_fetched_without_becoming_a_replica() {
     let all = ["publish", published.source.to_str().unwrap(), "--origin", &site.path("origin")];
     finish(lull(&all).args(["--to", "*"])).fails(1, "no replica matches");
 
-    // What is here is not sent again, and other files are.
+    // Only the missing file is sent again.
     fs::remove_file(out.join("docs/index.html")).unwrap();
     let text = finish(&mut published.fetch(
         &origin,

@@ -143,7 +143,7 @@ fn relay_needs_its_ticket_and_a_parent_above() {
 #[test]
 fn killed_relay_passes_on_the_rest_while_it_arrives() {
     const LARGE: u64 = 24_000_000;
-    /// What a receiver keeps in memory until it writes it, and pieces that the gate has in its hands.
+    /// Bytes in a receiver's memory that are not written, and pieces inside the gate.
     const IN_FLIGHT: u64 = (1 << 20) + 4 * 65_536;
     let received =
         |site: &Site, name: &str| site.status(name)["speculative_bytes"].as_u64().unwrap();

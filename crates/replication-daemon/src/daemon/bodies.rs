@@ -264,7 +264,7 @@ enum Next {
     Header(Arc<Outline>),
     /// The hashes, from this message of them on.
     Hashes(Arc<Outline>, usize),
-    /// What the replica wants of it, in answer to these hashes.
+    /// Waits for the pieces that the replica selects by these hashes.
     Answer(Arc<Outline>),
     /// The chunks, once they are known.
     Chunking(Arc<Outline>, Coming<Result<Chunks, StoreError>>),

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 /// The prefix of a ticket's text: the version of its layout.
 const PREFIX: &str = "lull1";
-/// The same for one-off receivers. So nobody uses up the ticket of a replica by mistake.
+/// The prefix for one-off receivers. It differs, so `lull fetch` cannot use up the ticket of a replica.
 const RECEIVER_PREFIX: &str = "lullfetch1";
 /// Hash of the authority, number, secret; then the address; then the checksum.
 const FIXED: usize = 32 + 4 + 32;

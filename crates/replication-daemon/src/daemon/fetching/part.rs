@@ -10,7 +10,7 @@ use lull_replication::types::{Content, Digest, PIECE};
 
 use super::FetchError;
 
-/// What a file has behind its name until it is whole.
+/// Suffix of the name of an incomplete file.
 const SUFFIX: &str = ".lull-part";
 /// Digits of the hash in its name: a part of another version is of no use.
 const DIGITS: usize = 16;
@@ -126,7 +126,7 @@ fn path_of(destination: &FilePath, digest: &Digest) -> PathBuf {
     destination.with_file_name(name)
 }
 
-/// What the names of the parts of a file have in common.
+/// The common prefix of the names of a file's parts.
 fn stem(destination: &FilePath) -> OsString {
     let mut name = OsString::from(".");
     name.push(destination.file_name().unwrap_or_default());

@@ -145,7 +145,7 @@ impl Fetcher {
             let bytes = part.bytes();
             match part.finish(file, &version.content.digest)? {
                 None => break,
-                // What was on the disk is not of this version.
+                // The part on the disk is of another version.
                 Some(again) => {
                     progress.here.fetch_sub(bytes, Ordering::Relaxed);
                     (part, resumed) = (again, 0);

@@ -16,7 +16,7 @@ use super::older::{LocalPieces, Older, ranges};
 use crate::daemon::{LinkError, blocking};
 use crate::store::{Body, Stager, StoreError};
 
-/// What the sender was asked for in answer to the hashes of a body.
+/// The request to the sender that answers the hashes of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     Nothing,
@@ -25,8 +25,8 @@ pub(super) enum Asked {
 }
 
 impl Asked {
-    /// What comes next is expected.
-    pub(super) fn tell(self, assembly: &mut Assembly, lane: Lane) {
+    /// Makes the assembly expect the requested parts.
+    pub(super) fn expect_in(self, assembly: &mut Assembly, lane: Lane) {
         match self {
             Asked::Nothing => {}
             Asked::Chunks => assembly.expect_chunks(lane),

@@ -57,10 +57,10 @@ pub(super) async fn bodies(
                     // The sender waits for an answer, also to corrupt hashes.
                     header.map_or(Asked::Nothing, |header| intake.want_the_end(header))
                 };
-                asked.tell(&mut assembly, lane);
+                asked.expect_in(&mut assembly, lane);
             }
             Delivery::Chunks(chunks, is_end) => {
-                intake.take_chunks(chunks, is_end).await?.tell(&mut assembly, lane);
+                intake.take_chunks(chunks, is_end).await?.expect_in(&mut assembly, lane);
             }
             Delivery::Bytes(bytes) => {
                 intake.arriving.add(bytes.len());

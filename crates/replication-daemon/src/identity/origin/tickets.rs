@@ -11,7 +11,7 @@ use super::issuing::certify;
 use super::{Open, OriginIdentity, REPLACED, ReplicaRecord};
 use crate::identity::{EnrolError, IdentityError, Ticket, fingerprint, random, ticket};
 
-/// What the holder of a ticket may become.
+/// The role that a ticket permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TicketKind {

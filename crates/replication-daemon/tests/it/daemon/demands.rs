@@ -161,7 +161,7 @@ fn file_read_during_its_push_is_sent_only_to_the_reader() {
         tokio::time::sleep(Duration::from_millis(200)).await;
         let (then, demanded) = sent();
         let size = LARGE as u64;
-        // What had arrived of the push is not sent again.
+        // Pieces that the push has delivered are not sent again.
         let least = size - pushed;
         assert!((least..size + 1_000_000).contains(&demanded), "{demanded} to the read");
         assert!(then < pushed + 1_000_000, "{} were pushed beside it", then - pushed);
