@@ -20,6 +20,8 @@ const TARGET: f64 = 0.03;
 const QUEUED: f64 = 1.0 / 256.0;
 /// The number of standard errors from which on harm is certain.
 const CERTAIN: f64 = 1.5;
+/// The same where prefetches have servers of their own, which rarely do harm: then most differences are chance.
+const CERTAIN_ISOLATED: f64 = 3.0;
 /// The limit is checked after this many samples beside prefetches.
 const CHECK_SAMPLES: u32 = 32;
 /// Its growth at a look: a relative part below one, and an absolute amount above.
@@ -36,6 +38,8 @@ const FORGET: f64 = 0.99;
 const MIN_LIMIT: f64 = 1.0 / 64.0;
 /// The initial value: one prefetch on an idle upstream, half of the time.
 const FIRST: f64 = 0.5;
+/// The same where prefetches have servers of their own: one at a time.
+const FIRST_ISOLATED: f64 = 1.0;
 /// Lone requests that take this many times as long as usual show that another program uses the upstream.
 const NEIGHBOUR: f64 = 1.6;
 /// Then prefetches have this part of their earlier time.
@@ -83,13 +87,16 @@ pub(super) struct Limit {
     queued: f64,
     draw: u64,
     target: f64,
+    /// Whether prefetches have servers of their own. Then demand's times do not show how many these can serve.
+    is_isolated: bool,
 }
 
 impl Limit {
     /// A limit that grows up to `most`.
-    pub(super) fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize, is_isolated: bool) -> Self {
         Limit {
-            value: FIRST,
+            value: if is_isolated { FIRST_ISOLATED } else { FIRST },
+            is_isolated,
             most: most.max(1) as f64,
             harm: Harm::new(),
             block: Block {
@@ -144,9 +151,10 @@ impl Limit {
         if self.block.with_prefetches { Timestamp::ZERO } else { self.block.began + MAX_BLOCK }
     }
 
-    /// Whether the upstream is slower than usual without our prefetches.
+    /// Whether the upstream is slower than usual without our prefetches. Servers of a lower priority yield to
+    /// neighbours as well, and are not asked.
     pub(super) fn has_neighbour(&self) -> bool {
-        self.harm.slowdown() > NEIGHBOUR
+        !self.is_isolated && self.harm.slowdown() > NEIGHBOUR
     }
 
     /// A prefetch starts.
@@ -168,6 +176,10 @@ impl Limit {
         self.block.left -= 1;
         if self.block.with_prefetches && self.block.is_used {
             Some(true)
+        } else if self.is_isolated {
+            // They stay in service while demand keeps the processor busy. So demand that meets none comes at times
+            // of little demand, and would not be comparable.
+            (!self.block.with_prefetches).then_some(false)
         } else {
             // One that was still in service when the block began is neither.
             (prefetches == 0).then_some(false)
@@ -212,7 +224,8 @@ impl Limit {
         let Some(Estimate { excess, error }) = self.harm.estimate() else { return };
         let behind = 1.0 / (1.0 - self.queued).max(0.1);
         let (excess, error) = (excess * behind, error * behind);
-        if self.has_neighbour() || (excess - self.target > CERTAIN * error) {
+        let certain = if self.is_isolated { CERTAIN_ISOLATED } else { CERTAIN };
+        if self.has_neighbour() || (excess - self.target > certain * error) {
             let whole = libm::floor(self.value).max(1.0);
             self.value = (self.value * DECREASE).min(whole).max(MIN_LIMIT);
             self.harm.fade(FADE);
@@ -227,7 +240,7 @@ impl Limit {
         } else {
             self.value + GROWTH
         };
-        let known = self.harm.capacity();
+        let known = if self.is_isolated { self.most as usize } else { self.harm.capacity() };
         // The server may have grown since more was tried.
         self.harm.forget_above(known, FORGET);
         let capacity = known as f64;
@@ -254,7 +267,7 @@ mod tests {
 
     /// The limit after demand that is 2 % slower beside prefetches.
     fn settled(sharers: usize) -> f64 {
-        let mut limit = Limit::new(8);
+        let mut limit = Limit::new(8, false);
         limit.set_sharers(sharers);
         for number in 0..6_000_u64 {
             let with_prefetches = number % 2 == 0;

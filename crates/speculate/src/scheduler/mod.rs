@@ -57,6 +57,9 @@ pub struct Parameters {
     pub hung: Duration,
     /// Hints in a full list.
     pub document: u32,
+    /// Whether prefetches have servers of their own, at a lower priority of the operating system, such as "nice
+    /// 19". Then they need not wait for demand, and are not aborted. The limit counts only prefetches.
+    pub is_isolated: bool,
 }
 
 impl Default for Parameters {
@@ -70,7 +73,16 @@ impl Default for Parameters {
             most_in_service: 8,
             hung: Duration::from_secs(2),
             document: 10,
+            is_isolated: false,
         }
+    }
+}
+
+impl Parameters {
+    /// The same for prefetches with servers of their own. On a busy machine these may stand still for seconds.
+    #[must_use]
+    pub fn isolated(self) -> Self {
+        Parameters { is_isolated: true, hung: ISOLATED_HUNG, ..self }
     }
 }
 
@@ -159,6 +171,8 @@ const BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// A prefetch that takes this many times as long as usual hangs.
 const HUNG_TIMES: u32 = 16;
+/// [`Parameters::hung`] for prefetches with servers of their own.
+const ISOLATED_HUNG: Duration = Duration::from_secs(8);
 /// Where aborts are futile, one of this many arrivals of demand has prefetches aborted all the same.
 const ABORT_TRIAL: u32 = 16;
 /// The weight of one prefetch in the usual service time.
@@ -199,7 +213,7 @@ impl Scheduler {
     pub fn new(parameters: Parameters) -> Self {
         Scheduler {
             parameters,
-            limit: Limit::new(parameters.most_in_service),
+            limit: Limit::new(parameters.most_in_service, parameters.is_isolated),
             queue: Queue::new(parameters.waiting, parameters.per_client, parameters.half_life),
             demand: InService::new(),
             prefetches: InService::new(),
@@ -229,7 +243,8 @@ impl Scheduler {
         let others = self.demand.len();
         let beside = self.prefetches.len();
         let spares = self.make_room(now);
-        let all_others = (!spares).then_some(others + self.prefetches.len());
+        let is_known = !spares && !self.parameters.is_isolated;
+        let all_others = is_known.then_some(others + self.prefetches.len());
         let met = match (beside, self.prefetches.len()) {
             (0, _) => Met::None,
             (_, 0) => Met::Aborted,
@@ -395,8 +410,9 @@ impl Scheduler {
             return false;
         }
         let is_paced = now < self.paced_until || (self.limit.share() < 1.0 && prefetches > 0);
+        let counted = if self.parameters.is_isolated { prefetches } else { demand + prefetches };
         let is_full = prefetches >= self.parameters.most_in_service
-            || demand + prefetches >= self.limit.concurrent_limit();
+            || counted >= self.limit.concurrent_limit();
         if is_paced || is_full {
             self.limit.binds();
         }
@@ -406,6 +422,9 @@ impl Scheduler {
     /// Demand has arrived: aborts prefetches until there are no more requests than the limit, the youngest
     /// first. One more is kept if it is likely to end soon, or if the server would go on with it all the same.
     fn make_room(&mut self, now: Timestamp) -> bool {
+        if self.parameters.is_isolated {
+            return false;
+        }
         let kept =
             self.usual.unwrap_or_default().as_secs_f64() * self.limit.spare_after_service_times();
         let mut over = (self.demand.len() + 1 + self.prefetches.len())
@@ -464,6 +483,9 @@ impl Scheduler {
     }
 
     fn hung_after(&self) -> Duration {
+        if self.parameters.is_isolated {
+            return self.parameters.hung;
+        }
         self.parameters.hung.max(self.usual.unwrap_or_default() * HUNG_TIMES)
     }
 

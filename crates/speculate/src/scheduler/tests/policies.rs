@@ -58,6 +58,18 @@ fn prefetches_are_finished_if_aborts_are_futile() {
     assert!(mean <= 1.1 && part >= 0.02, "{mean:.2} {part:.2}");
 }
 
+/// At 0.9 of the capacity little is left, and it comes in pieces.
+#[test]
+fn isolated_prefetches_use_what_nice_19_uses() {
+    for server in [CPU, CPU4, DATABASE].map(|server| Server { abort_frees: false, ..server }) {
+        for (load, least) in [(0.1, 0.8), (0.5, 0.8), (0.9, 0.7)] {
+            let (mean, p99, part) = beside(server, Arrivals::Poisson, load, Policy::LullIsolated);
+            assert!(mean <= 1.1 && p99 <= 1.2, "{mean:.2} {p99:.2} {load} {server:?}");
+            assert!(part >= least, "{part:.2} {load} {server:?}");
+        }
+    }
+}
+
 #[test]
 fn gaps_between_demand_bursts_are_used() {
     let (mean, p99, part) = beside(CPU, Arrivals::Bursts, 0.5, Policy::Lull);

@@ -14,6 +14,7 @@ const PARAMETERS: Parameters = Parameters {
     most_in_service: 3,
     hung: Duration::from_secs(2),
     document: 10,
+    is_isolated: false,
 };
 
 #[derive(Clone, Debug)]

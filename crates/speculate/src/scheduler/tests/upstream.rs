@@ -63,6 +63,8 @@ pub(super) enum Policy {
     /// One starts when there is a free place, and none is aborted.
     StrictPriority,
     Lull,
+    /// The scheduler, and the server serves prefetches as with `Nice19`.
+    LullIsolated,
 }
 
 /// The result.
@@ -147,7 +149,10 @@ impl Simulation {
             now: 0.0,
             jobs: BTreeMap::new(),
             next_id: 0,
-            scheduler: Scheduler::new(Parameters::default()),
+            scheduler: Scheduler::new(match policy {
+                Policy::LullIsolated => Parameters::default().isolated(),
+                _ => Parameters::default(),
+            }),
             of_demand: Random(7),
             of_prefetches: Random(11),
             next_demand: 0.0,
@@ -226,7 +231,7 @@ impl Simulation {
             .map(|job| job.ready)
             .fold(f64::INFINITY, f64::min);
         let poll = match self.policy {
-            Policy::Lull => self.scheduler.next_poll(at(self.now)),
+            Policy::Lull | Policy::LullIsolated => self.scheduler.next_poll(at(self.now)),
             _ => None,
         };
         let poll = poll.map_or(f64::INFINITY, |poll| poll.as_nanos() as f64 / 1e9 + 1e-9);
@@ -255,7 +260,7 @@ impl Simulation {
             Some((from, to)) if self.now >= from && self.now < to => 0.5,
             _ => 1.0,
         };
-        let is_nice = self.policy == Policy::Nice19;
+        let is_nice = matches!(self.policy, Policy::Nice19 | Policy::LullIsolated);
         let (first, second): (Vec<_>, Vec<_>) =
             ready().partition(|(_, job)| job.is_demand || !is_nice);
         let mut rates = Vec::new();
@@ -319,7 +324,7 @@ impl Simulation {
         let id = self.next_id;
         let class = self.begin(id, true);
         self.plan_demand();
-        if self.policy == Policy::Lull {
+        if matches!(self.policy, Policy::Lull | Policy::LullIsolated) {
             self.scheduler.handle_demand(at(self.now), id, class);
             let figures = self.scheduler.figures(at(self.now));
             let limit = figures.limit.limit;
@@ -352,7 +357,7 @@ impl Simulation {
                     self.begin(self.next_id, false);
                 }
             }
-            Policy::Lull => self.fill_by_scheduler(),
+            Policy::Lull | Policy::LullIsolated => self.fill_by_scheduler(),
         }
     }
 
