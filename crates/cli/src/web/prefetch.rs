@@ -16,7 +16,7 @@ use lull_web::nps::{
     ShareSettings, site_name,
 };
 use lull_web::policy::{self, Harmless, OwnersRules, Pattern, Policy};
-use lull_web::proxy::Listen;
+use lull_web::proxy::{Listen, MAX_SERVERS, Upstream};
 
 use crate::predict;
 use lull_cli::durable::Replacement;
@@ -68,6 +68,10 @@ pub(super) struct PrefetchArgs {
     /// only, see docs/budget.md; needs --paper-budget
     #[arg(long, value_name = "HOW", conflicts_with = "plain", default_value = "scheduler")]
     budget: Budget,
+    /// A second instance of the upstream, for prefetches only, which runs at a low priority, such as nice 19. Then
+    /// prefetches use what visitors leave of the processor. May be repeated
+    #[arg(long, value_name = "URL", conflicts_with = "plain")]
+    pub(super) prefetch_upstream: Vec<Upstream>,
     /// Path of a public object that is probed. May be repeated. With --budget scheduler, for a server that
     /// others use as well: nothing is prefetched while probes are late [default with --budget probes: the most wanted
     /// page, the most wanted part of pages, and a slow page]
@@ -253,6 +257,18 @@ impl PrefetchArgs {
         }
         if let Some(path) = self.probe.iter().find(|path| !path.starts_with('/')) {
             let text = format!("'{path}' is not a path to probe: begin it with /");
+            return Err(crate::UsageError(text).into());
+        }
+        let has_scheduler = self.budget == Budget::Scheduler && self.paper_budget.is_empty();
+        if !self.prefetch_upstream.is_empty() && !has_scheduler {
+            let text = "--prefetch-upstream is for --budget scheduler: leave one of them out";
+            return Err(crate::UsageError(text.into()).into());
+        }
+        if self.prefetch_upstream.len() > MAX_SERVERS {
+            let text = format!(
+                "--prefetch-upstream is given {} times, at most {MAX_SERVERS} are possible",
+                self.prefetch_upstream.len()
+            );
             return Err(crate::UsageError(text).into());
         }
         Ok(())
@@ -481,6 +497,21 @@ mod tests {
         for (how, times, objects) in misuses {
             assert!(budget(how, times, objects).unwrap_err().is::<crate::UsageError>());
         }
+    }
+
+    #[test]
+    fn prefetch_servers_need_the_scheduler_and_are_limited() {
+        let parsed = |arguments: &[&str]| {
+            crate::web::tests::parsed(arguments).map(|args| args.site.prefetching)
+        };
+        let one = ["--prefetch-upstream", "http://127.0.0.1:8081"];
+        assert!(parsed(&one).unwrap().check(None).is_ok());
+        for more in [&["--budget", "probes"][..], &["--probe", "/p", "--paper-budget", "0.01"]] {
+            let error = parsed(&[&one, more].concat()).unwrap().check(None).unwrap_err();
+            assert!(error.is::<crate::UsageError>(), "{error}");
+        }
+        let error = parsed(&one.repeat(MAX_SERVERS + 1)).unwrap().check(None).unwrap_err();
+        assert!(error.to_string().contains("65 times"), "{error}");
     }
 
     #[test]

@@ -36,6 +36,7 @@ impl SiteArgs {
         site.certificate = self.certificate();
         site.upstream.host.clone_from(&self.upstream_host);
         site.upstream.roots.clone_from(&self.upstream_ca);
+        site.upstream.prefetch_servers.clone_from(&self.prefetching.prefetch_upstream);
         site
     }
 

@@ -71,11 +71,17 @@ impl Metrics {
         self.site.as_ref()?.upstreams.first()?.scheduler.as_ref()
     }
 
+    /// The queues of all upstreams of the site.
+    pub fn schedulers(&self) -> impl Iterator<Item = &Arc<UpstreamScheduler>> {
+        let upstreams = self.site.iter().flat_map(|site| &site.upstreams);
+        upstreams.filter_map(|group| group.scheduler.as_ref())
+    }
+
     /// The servers of the site.
     pub fn servers(&self) -> Vec<ServerState> {
         let upstreams = self.site.iter().flat_map(|site| &site.upstreams);
         let mut states: Vec<ServerState> = Vec::new();
-        for server in upstreams.flat_map(|group| &group.servers) {
+        for server in upstreams.flat_map(|group| group.all_servers()) {
             let (name, is_up) = (server.config.to_string(), server.is_up());
             match states.iter_mut().find(|state| state.server == name) {
                 // Of two routes.

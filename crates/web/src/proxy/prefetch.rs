@@ -49,7 +49,13 @@ impl Sending<'_> {
                 () = self.connection.is_hurried() => self.scheduler.demand(&path),
                 upstream_permit = self.scheduler.prefetch(self.priority, begun.elapsed()) => upstream_permit?,
             };
-            match self.attempt(request, &path, upstream_permit, account).await {
+            let result = if upstream_permit.is_prefetch() {
+                self.attempt(self.upstream.for_prefetches(), request, upstream_permit, account)
+                    .await
+            } else {
+                self.attempt(self.upstream, request, upstream_permit, account).await
+            };
+            match result {
                 Err(Failure::NotNow) => {}
                 result => return result,
             }
@@ -60,8 +66,8 @@ impl Sending<'_> {
     /// Sends it once. [`Failure::NotNow`] means that it was aborted.
     async fn attempt(
         &self,
+        upstream: &Arc<UpstreamAccess>,
         request: Request<RequestBody>,
-        path: &str,
         mut upstream_permit: UpstreamPermit,
         account: &mut Account,
     ) -> Result<(response::Parts, Body), Failure> {
@@ -69,13 +75,18 @@ impl Sending<'_> {
             return Err(Failure::Busy);
         };
         let patience = self.thread.config.timeouts.head;
-        let mut answer = pin!(upstream::send(self.upstream, request, None, patience));
+        let path = request.uri().path().to_owned();
+        let mut answer = pin!(upstream::send(upstream, request, None, patience));
         let answer = loop {
             tokio::select! {
                 biased;
                 () = upstream_permit.aborted() => return Err(Failure::NotNow),
                 () = self.connection.is_hurried(), if upstream_permit.is_prefetch() => {
-                    upstream_permit = self.scheduler.demand(path);
+                    // A server of a lower priority would keep a visitor waiting: the other one is asked.
+                    if !Arc::ptr_eq(upstream, self.upstream) {
+                        return Err(Failure::NotNow);
+                    }
+                    upstream_permit = self.scheduler.demand(&path);
                 }
                 answer = &mut answer => break answer,
             }

@@ -230,7 +230,7 @@ impl Forwarder<'_> {
     /// What the site adds to each answer, before anything else sees it.
     fn finish(&self, head: &mut response::Parts) {
         if let Some(public) = &self.public {
-            for server in &self.upstream.group.servers {
+            for server in self.upstream.group.all_servers() {
                 public.rewrite(&mut head.headers, &server.config);
             }
         }

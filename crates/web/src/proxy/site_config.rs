@@ -20,12 +20,21 @@ pub struct UpstreamConfig {
     pub roots: Option<PathBuf>,
     /// How the servers are checked, if they are.
     pub health: Option<HealthCheck>,
+    /// Servers for prefetches only, at a lower priority of the operating system. Without one, prefetches go to
+    /// `servers`.
+    pub prefetch_servers: Vec<Upstream>,
 }
 
 impl UpstreamConfig {
     /// One server with the defaults of everything else.
     pub fn new(server: Upstream) -> Self {
-        UpstreamConfig { servers: vec![server], host: None, roots: None, health: None }
+        UpstreamConfig {
+            servers: vec![server],
+            host: None,
+            roots: None,
+            health: None,
+            prefetch_servers: Vec::new(),
+        }
     }
 }
 

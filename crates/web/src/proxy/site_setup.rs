@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::access_log::VisitLog;
 use super::acme::{self, Challenges};
 use super::address::Address;
+use super::config::Upstream;
 use super::error::{Error, Result};
 use super::event::{Event, Listener};
 use super::fetch::Fetcher;
@@ -39,8 +40,8 @@ pub(crate) struct SiteSetup {
 /// A site whose upstreams can be reached, as far as that is known without trying.
 pub(crate) struct PreparedSite {
     config: SiteConfig,
-    /// The servers of each of its upstreams.
-    servers: Vec<Vec<UpstreamServer>>,
+    /// The servers of each of its upstreams, for demand and for prefetches only.
+    servers: Vec<[Vec<UpstreamServer>; 2]>,
 }
 
 impl SiteSetup {
@@ -49,13 +50,15 @@ impl SiteSetup {
     pub(crate) fn prepare(&self, config: &SiteConfig) -> Result<PreparedSite> {
         let mut all = Vec::new();
         for upstream in config.upstreams() {
-            let mut servers = Vec::new();
-            for server in &upstream.servers {
+            let connect = |server: &Upstream| {
                 let (roots, listener) = (upstream.roots.as_deref(), self.listener.clone());
                 let connector = Connector::new(server, roots, &self.config, listener)?;
-                servers.push(UpstreamServer::new(server.clone(), Arc::new(connector)));
-            }
-            all.push(servers);
+                Ok(UpstreamServer::new(server.clone(), Arc::new(connector)))
+            };
+            let connect_all = |servers: &[Upstream]| servers.iter().map(connect).collect();
+            let demand: Result<_> = connect_all(&upstream.servers);
+            let prefetches: Result<_> = connect_all(&upstream.prefetch_servers);
+            all.push([demand?, prefetches?]);
         }
         Ok(PreparedSite { config: config.clone(), servers: all })
     }
@@ -63,10 +66,13 @@ impl SiteSetup {
     /// Makes a site. Its hook has not started then.
     pub(crate) fn host(&self, site: PreparedSite, hook: Option<Arc<dyn Site>>) -> HostedSite {
         let PreparedSite { config, servers } = site;
-        let group = |(upstream, servers): (&UpstreamConfig, _)| {
+        let group = |(upstream, [servers, ahead]): (&UpstreamConfig, [Vec<_>; 2])| {
             let parameters = hook.as_ref().and_then(|hook| hook.schedules());
+            let parameters =
+                parameters.map(|one| if ahead.is_empty() { one } else { one.isolated() });
             let scheduler = parameters.map(UpstreamScheduler::new);
-            Arc::new(UpstreamGroup::new(servers, upstream.host.clone(), scheduler))
+            let group = UpstreamGroup::new(servers, upstream.host.clone(), scheduler);
+            Arc::new(group.with_prefetch_servers(ahead))
         };
         let upstreams = config.upstreams().zip(servers).map(group).collect();
         let counters = Arc::new(SiteCounters::new(self.metrics.threads.len()));
@@ -151,7 +157,7 @@ pub(crate) fn number(mut sites: Vec<HostedSite>) -> (Arc<HostedSites>, Vec<Arc<U
 pub(crate) fn check_loop(sites: &[SiteConfig], at: &Address) -> Result<()> {
     let servers = sites.iter().flat_map(SiteConfig::upstreams);
     let mut upstream = servers
-        .flat_map(|upstream| &upstream.servers)
+        .flat_map(|upstream| upstream.servers.iter().chain(&upstream.prefetch_servers))
         .filter(|server| server.secure == at.secure)
         .flat_map(|server| server.addresses_of(at.address.port()));
     match upstream.any(|upstream| sockets::leads_to(upstream, at.address)) {

@@ -12,6 +12,8 @@ use super::upstream_group::UpstreamGroup;
 /// The way of one thread to a group of servers.
 pub(crate) struct UpstreamAccess {
     pub(crate) group: Arc<UpstreamGroup>,
+    /// The way to its servers for prefetches only.
+    prefetch: Option<Arc<UpstreamAccess>>,
     /// Idle connections, by server.
     pools: Vec<Pool>,
     /// Connections over HTTP/2, by server.
@@ -31,11 +33,19 @@ impl UpstreamAccess {
     ) -> Self {
         UpstreamAccess {
             group: Arc::clone(group),
+            prefetch: group.prefetch.as_ref().map(|group| {
+                Arc::new(UpstreamAccess::new(group, counters, body_patience, (idle, idle_for)))
+            }),
             pools: group.servers.iter().map(|_| Pool::new(idle, idle_for)).collect(),
             multiplexed: group.servers.iter().map(|_| MultiplexedPool::new(idle_for)).collect(),
             counters: Arc::clone(counters),
             body_patience,
         }
+    }
+
+    /// The way of prefetches.
+    pub(crate) fn for_prefetches(self: &Arc<Self>) -> &Arc<Self> {
+        self.prefetch.as_ref().unwrap_or(self)
     }
 
     pub(crate) fn multiplexed(&self, server: usize) -> &MultiplexedPool {
@@ -50,12 +60,14 @@ impl UpstreamAccess {
     pub(crate) fn sweep(&self, now: Instant) {
         self.pools.iter().for_each(|pool| pool.sweep(now));
         self.multiplexed.iter().for_each(|pool| pool.sweep(now));
+        self.prefetch.iter().for_each(|access| access.sweep(now));
     }
 
     /// Closes all idle connections.
     pub(crate) fn clear(&self) {
         self.pools.iter().for_each(Pool::clear);
         self.multiplexed.iter().for_each(MultiplexedPool::clear);
+        self.prefetch.iter().for_each(|access| access.clear());
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct UpstreamGroup {
     pub(crate) host: Option<HeaderValue>,
     /// Where prefetches wait for room.
     pub(crate) scheduler: Option<Arc<UpstreamScheduler>>,
+    /// Servers for prefetches only.
+    pub(crate) prefetch: Option<Arc<UpstreamGroup>>,
     started: Instant,
     /// So that servers with equally many requests take turns.
     turn: AtomicUsize,
@@ -95,7 +97,20 @@ impl UpstreamGroup {
         scheduler: Option<Arc<UpstreamScheduler>>,
     ) -> Self {
         let (started, turn) = (Instant::now(), AtomicUsize::new(0));
-        UpstreamGroup { servers, host, scheduler, started, turn }
+        UpstreamGroup { servers, host, scheduler, prefetch: None, started, turn }
+    }
+
+    /// The same, with these servers for prefetches.
+    pub(crate) fn with_prefetch_servers(mut self, servers: Vec<UpstreamServer>) -> Self {
+        if !servers.is_empty() {
+            self.prefetch = Some(Arc::new(UpstreamGroup::new(servers, self.host.clone(), None)));
+        }
+        self
+    }
+
+    /// All servers: those for demand, then those for prefetches only.
+    pub(crate) fn all_servers(&self) -> impl Iterator<Item = &UpstreamServer> {
+        self.servers.iter().chain(self.prefetch.iter().flat_map(|group| &group.servers))
     }
 
     /// The server for the next attempt of a request: a healthy one with the fewest requests in service. If none

@@ -7,6 +7,7 @@ mod opting_out;
 mod replies;
 mod robots;
 mod scheduling;
+mod second_server;
 mod signing_in;
 
 use std::io::Write as _;

@@ -87,6 +87,7 @@ pub(super) fn read(
     }
     site.upstream.host.clone_from(&args.upstream_host);
     site.upstream.roots.clone_from(&args.upstream_ca);
+    site.upstream.prefetch_servers.clone_from(&args.prefetching.prefetch_upstream);
     if let Some(listen) = args.prefetching.service_worker()
         && service_worker.replace(listen).is_some_and(|before| before != listen)
     {
@@ -330,6 +331,7 @@ fn health_check(source: &Source<'_>, key: &Key<'_>, value: &Value<'_>) -> Result
 fn route(source: &Source<'_>, table: LocatedTable<'_, '_>) -> Result<Route> {
     let (mut prefix, mut upstream) = (None, None);
     let (mut host, mut roots, mut health) = (None, None, None);
+    let mut prefetch_servers = Vec::new();
     for (key, value) in in_order(table.table) {
         let (name, at) = (key.get_ref().as_ref(), key.span().start);
         match (name, value.get_ref()) {
@@ -338,6 +340,7 @@ fn route(source: &Source<'_>, table: LocatedTable<'_, '_>) -> Result<Route> {
             }
             ("path", _) => return Err(source.error(at, "the path must begin with /")),
             ("upstream", _) => upstream = Some(upstreams(source, key, value)?),
+            ("prefetch-upstream", _) => prefetch_servers = upstreams(source, key, value)?,
             ("upstream-host", DeValue::String(text)) => {
                 let value = HeaderValue::from_str(text);
                 host = Some(value.map_err(|_| source.error(at, "it is not the name of a host"))?);
@@ -348,7 +351,14 @@ fn route(source: &Source<'_>, table: LocatedTable<'_, '_>) -> Result<Route> {
             }
             ("health-check", _) => health = Some(health_check(source, key, value)?),
             _ => {
-                let known = ["path", "upstream", "upstream-host", "upstream-ca", "health-check"];
+                let known = [
+                    "path",
+                    "upstream",
+                    "upstream-host",
+                    "upstream-ca",
+                    "prefetch-upstream",
+                    "health-check",
+                ];
                 return Err(source.error(at, unknown(name, known.into_iter())));
             }
         }
@@ -357,5 +367,8 @@ fn route(source: &Source<'_>, table: LocatedTable<'_, '_>) -> Result<Route> {
     let prefix = prefix.ok_or_else(|| missing("path: write path = \"/api/\""))?;
     let servers =
         upstream.ok_or_else(|| missing("upstream: write upstream = \"http://HOST:PORT\""))?;
-    Ok(Route { prefix, upstream: UpstreamConfig { servers, host, roots, health } })
+    Ok(Route {
+        prefix,
+        upstream: UpstreamConfig { servers, host, roots, health, prefetch_servers },
+    })
 }
