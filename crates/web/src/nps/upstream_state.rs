@@ -8,6 +8,7 @@ use lull_cc::Timestamp;
 use lull_speculate::budget::{Grant, Wanted};
 use lull_speculate::scheduler::Room;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use super::monitor::Monitor;
 use crate::proxy::{Fetcher, Metrics, ServerState, Totals, UpstreamScheduler};
@@ -87,11 +88,14 @@ impl UpstreamState {
         }
     }
 
-    /// Does the timed work of the upstream's scheduler.
+    /// Does the timed work of the schedulers of all upstreams.
     pub(super) async fn keep_time(&self) {
-        match self.scheduler() {
-            Some(scheduler) => scheduler.keep_time().await,
-            None => std::future::pending().await,
+        let mut all = JoinSet::new();
+        for scheduler in self.metrics.get().into_iter().flat_map(Metrics::schedulers) {
+            let scheduler = Arc::clone(scheduler);
+            all.spawn(async move { scheduler.keep_time().await });
         }
+        while all.join_next().await.is_some() {}
+        std::future::pending().await
     }
 }

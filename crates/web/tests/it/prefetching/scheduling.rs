@@ -152,3 +152,18 @@ fn upstream_that_hangs_for_prefetches_serves_visitors() {
     let answer = hangs.rest();
     assert_eq!((answer.status(), answer.header("x-lull")), (204, Some("3")));
 }
+
+/// Nothing but the clock shows that it hangs.
+#[test]
+fn prefetch_that_hangs_on_a_route_is_aborted_in_time() {
+    let hangs = upstream(|mut peer| while peer.head().is_some() {});
+    let rest = common::answering(|_| NO_ROBOTS.to_owned());
+    let route = lull_web::proxy::Route {
+        prefix: "/route/".to_owned(),
+        upstream: lull_web::proxy::UpstreamConfig::new(format!("http://{hangs}").parse().unwrap()),
+    };
+    let change = |config: &mut lull_web::proxy::Config| config.sites[0].routes.push(route);
+    let proxy = proxy_with(rest, change, Some(Arc::new(nps(Settings::default()))));
+    // Before robots.txt is known, it is refused with 0.
+    until(|| proxy.exchange(prefetch("/route/a", "1", "")).header("x-lull") == Some("3"));
+}
