@@ -57,6 +57,7 @@ rules.push(one);
 return;
 }
 const stop = new AbortController;
+let full;
 // A navigation to the same page takes what has come of it, and waits for the rest, which is less than all
 // of it anew: so the site is told that somebody waits. All others only stand in its way.
 running.set(whole, to => to === whole ? say({awaits: hint.url}) : stop.abort());
@@ -67,8 +68,8 @@ const reply = await send(whole, {'X-Lull': 1, ...hint.as === 'document' && {Acce
 // The proxy says that it has answered. What does not may be here since a visit; or a cache has it in front.
 const said = reply.headers.get('X-Lull');
 said || await look(whole);
-// "Not now": the site's server had no room. It may be hinted again.
-said > 2 && tried.delete(hint.url);
+// "Not now": the site's server had no room. It may be hinted again, and the rest of the list waits for another time.
+full = said > 2 && tried.delete(hint.url);
 // To its end: what is left unread is not kept.
 await reply.arrayBuffer();
 // The browser has stored it for a request without cookies, and the navigation will have some. So it asks once
@@ -79,6 +80,7 @@ list.mark > 1 && await send(whole, {'X-Lull': 2}, {signal: stop.signal, credenti
 stop.abort();
 }
 running.delete(whole);
+return full;
 };
 
 const leave = whole => {

@@ -60,7 +60,7 @@ list.wait ?? (rounds = 0);
 // A list is of its moment: a minute later somebody may have signed in.
 list.at = Date.now();
 if (list.hints[0]) known = list;
-for (const hint of list.hints) if (fresh(list, 3e4)) await pull(hint, list);
+for (const hint of list.hints) if (fresh(list, 3e4) && await pull(hint, list)) break;
 // Nobody says when the browser is through with its rules. Where the visitor has gone, it is looked whether the page stays.
 leaving || later(rules.length ? 30 : Math.max(!list.hints.length, list.wait));
 } catch {

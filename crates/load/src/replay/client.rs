@@ -492,6 +492,21 @@ impl Client {
         self.go_on(now, effects);
     }
 
+    /// The server had no room for a prefetch ("not now"). The rest of the list would only burden it more.
+    pub fn refused(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        if let Some(Ahead::Document(document)) = self.fetching {
+            self.had.retain(|had| *had != document);
+        }
+        self.drop_list();
+        self.fetched(now, None, effects);
+    }
+
+    /// Forgets hints that are not fetched: they may be hinted again.
+    fn drop_list(&mut self) {
+        self.had.retain(|had| !self.list.contains(&Ahead::Document(*had)));
+        self.list.clear();
+    }
+
     /// The probe is answered: the hinting server itself, or a cache in front of it.
     pub fn server_checked(&mut self, now: Duration, is_server: bool, effects: &mut Vec<Effect>) {
         self.page.looked = ServerCheckState::Yes;
@@ -531,9 +546,7 @@ impl Client {
             return;
         }
         if now >= self.list_until {
-            // Expired hints were not fetched: they may be hinted again.
-            self.had.retain(|had| !self.list.contains(&Ahead::Document(*had)));
-            self.list.clear();
+            self.drop_list();
         }
         if !self.list.is_empty() && now < self.not_before {
             effects.push(Effect::Wake(self.not_before));

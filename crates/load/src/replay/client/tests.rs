@@ -51,6 +51,11 @@ impl Bench {
         core::mem::take(&mut self.effects)
     }
 
+    fn refused(&mut self, at: u64) -> Vec<Effect> {
+        self.client.refused(ms(at), &mut self.effects);
+        core::mem::take(&mut self.effects)
+    }
+
     fn advise(&mut self, at: u64, number: u64, list: &[Ahead], again: Option<u64>) -> Vec<Effect> {
         let advice = Advice { list: list.to_vec(), again: again.map(ms) };
         self.client.advise(ms(at), number, advice, &mut self.effects);
@@ -137,6 +142,18 @@ fn hints_are_requested_after_load_and_fetched_in_turn() {
     assert_eq!(bench.demand(60, OTHER, true), [asked(OTHER, 60)]);
     // Used once; the second time it is a hit like any other.
     assert_eq!(bench.demand(70, NEXT, true), [answer(NEXT, 70, Origin::Cache)]);
+}
+
+#[test]
+fn refused_prefetch_ends_the_list() {
+    let mut bench = Bench::new(HintUse::OncePerPage);
+    bench.demand(0, PAGE, true);
+    bench.answered(10, PAGE);
+    let list = [document(NEXT), document(OTHER), document(PART)];
+    assert_eq!(bench.advise(11, 1, &list, None), [fetch(NEXT)]);
+    assert_eq!(bench.refused(20), []);
+    assert_eq!(bench.demand(30, OTHER, true), [asked(OTHER, 30)]);
+    assert_eq!(bench.answered(40, OTHER)[1], question(2, &[PAGE, OTHER], true, &[]));
 }
 
 #[test]

@@ -547,7 +547,12 @@ impl<'a> Replay<'a> {
         let bytes = good.filter(|answer| answer.status == 200).map(|answer| answer.bytes);
         let ahead = &mut self.tally.report.ahead;
         *(if bytes.is_some() { &mut ahead.fetched } else { &mut ahead.failed }) += 1;
-        self.clients_by_number[client as usize].client.fetched(now, bytes, effects);
+        let client = &mut self.clients_by_number[client as usize].client;
+        if good.is_some_and(|answer| answer.status == 204 && answer.is_marked) {
+            client.refused(now, effects);
+        } else {
+            client.fetched(now, bytes, effects);
+        }
     }
 
     /// Takes a list of hints. A server that answers with other content has none.
