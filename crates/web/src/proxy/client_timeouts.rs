@@ -60,8 +60,13 @@ impl ClientTimeouts {
         (shortest / 4).clamp(Duration::from_millis(20), Duration::from_secs(15))
     }
 
-    /// Judges the events since the last look.
-    pub(crate) fn check(&mut self, now: Instant, seen: Snapshot) -> Verdict {
+    /// The usual time that an idle connection may stay.
+    pub(crate) fn idle(&self) -> Duration {
+        self.idle
+    }
+
+    /// Judges the events since the last look. An idle connection may stay for `idle`.
+    pub(crate) fn check(&mut self, now: Instant, seen: Snapshot, idle: Duration) -> Verdict {
         let last = std::mem::replace(&mut self.last, seen);
         if (seen.read, seen.written, seen.acked) != (last.read, last.written, last.acked) {
             self.progress_since = now;
@@ -71,7 +76,7 @@ impl ClientTimeouts {
             self.answers_end = seen.written;
         }
         if seen.under_way == 0 {
-            self.check_idle(now, seen, last)
+            self.check_idle(now, seen, last, idle)
         } else {
             self.check_busy(now, seen)
         }
@@ -87,7 +92,13 @@ impl ClientTimeouts {
         seen.acked.unwrap_or(0) >= self.answers_end
     }
 
-    fn check_idle(&mut self, now: Instant, seen: Snapshot, last: Snapshot) -> Verdict {
+    fn check_idle(
+        &mut self,
+        now: Instant,
+        seen: Snapshot,
+        last: Snapshot,
+        idle: Duration,
+    ) -> Verdict {
         self.body_since = None;
         // The rest of answers may still leave, from here or from the kernel, as fast as the client reads.
         let is_taken = seen.acked != last.acked && last.acked.unwrap_or(0) < self.answers_end;
@@ -102,11 +113,7 @@ impl ClientTimeouts {
                 return Verdict::Cut;
             }
         }
-        if now.duration_since(self.idle_since) >= self.idle {
-            Verdict::Close
-        } else {
-            Verdict::Keep
-        }
+        if now.duration_since(self.idle_since) >= idle { Verdict::Close } else { Verdict::Keep }
     }
 
     fn check_busy(&mut self, now: Instant, seen: Snapshot) -> Verdict {
@@ -151,7 +158,11 @@ mod tests {
     fn run(is_h2: bool, at: impl Fn(u64) -> Snapshot) -> Option<(u64, Verdict)> {
         let (mut client_timeouts, start) = client_timeouts(is_h2);
         (1..=300).find_map(|second| {
-            let verdict = client_timeouts.check(start + SECOND * second as u32, at(second));
+            let verdict = client_timeouts.check(
+                start + SECOND * second as u32,
+                at(second),
+                client_timeouts.idle(),
+            );
             (verdict != Verdict::Keep).then_some((second, verdict))
         })
     }

@@ -143,7 +143,8 @@ impl<C: Drive> Driven<'_, C> {
         if seen.write_blocked || seen.has_unacked() {
             self.connection.request_acked_count();
         }
-        let verdict = self.client_timeouts.check(now, seen);
+        let idle = self.thread.gate.idle_timeout(self.client_timeouts.idle());
+        let verdict = self.client_timeouts.check(now, seen, idle);
         if self.is_h2 {
             let streams = &self.connection.streams;
             streams.end_stalled(

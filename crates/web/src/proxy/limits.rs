@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 pub(crate) use lull_transport::raise_descriptors;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -41,18 +42,26 @@ impl Bounds {
     }
 }
 
+/// While fewer than one of this many places is free, idle connections are closed earlier.
+const CROWDED: usize = 8;
+/// But not earlier than this: a request may be under way.
+const MIN_IDLE: Duration = Duration::from_secs(1);
+
 /// Lets connections in.
 #[derive(Debug)]
 pub(crate) struct Gate {
     all: Arc<Semaphore>,
+    total: usize,
     per_address: usize,
     addresses: Mutex<HashMap<IpAddr, usize>>,
 }
 
 impl Gate {
     pub(crate) fn new(bounds: &Bounds) -> Arc<Self> {
+        let total = bounds.connections.min(Semaphore::MAX_PERMITS);
         Arc::new(Gate {
-            all: Arc::new(Semaphore::new(bounds.connections.min(Semaphore::MAX_PERMITS))),
+            all: Arc::new(Semaphore::new(total)),
+            total,
             per_address: bounds.per_address,
             addresses: Mutex::default(),
         })
@@ -61,6 +70,16 @@ impl Gate {
     /// Waits until there is room for one more.
     pub(crate) async fn room(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.all).acquire_owned().await.ok()
+    }
+
+    /// How long an idle connection may stay, which is `usual` as long as there is room for others. Without room,
+    /// a visitor who comes would wait until one has been idle for that long.
+    pub(crate) fn idle_timeout(&self, usual: Duration) -> Duration {
+        let free = self.all.available_permits().saturating_mul(CROWDED);
+        if free >= self.total {
+            return usual;
+        }
+        usual.mul_f64(free as f64 / self.total as f64).max(MIN_IDLE.min(usual))
     }
 
     /// Uses that room for a connection from `address`, unless that has too many.
@@ -126,6 +145,24 @@ mod tests {
 
     fn gate(connections: usize, per_address: usize) -> Arc<Gate> {
         Gate::new(&Bounds { connections, per_address, upstream_requests: 1 })
+    }
+
+    #[test]
+    fn idle_connections_close_earlier_while_few_places_are_free() {
+        let usual = Duration::from_secs(80);
+        let gate = gate(80, 80);
+        let mut permits = Vec::new();
+        let mut before = usual;
+        for number in 1..=80 {
+            permits.push(admit(&gate, "10.0.0.1").unwrap());
+            let idle = gate.idle_timeout(usual);
+            assert!(idle <= before && (number > 70 || idle == usual), "{number}: {idle:?}");
+            before = idle;
+        }
+        assert_eq!(before, MIN_IDLE);
+        assert_eq!(gate.idle_timeout(MIN_IDLE / 2), MIN_IDLE / 2);
+        permits.clear();
+        assert_eq!(gate.idle_timeout(usual), usual);
     }
 
     #[test]

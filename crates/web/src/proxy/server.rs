@@ -147,6 +147,7 @@ impl Server {
         let SiteSetup { config, metrics, listener, .. } = &self.setup;
         let common = Common {
             config: Arc::clone(config),
+            gate: Gate::new(bounds),
             upstream_room: Arc::clone(&metrics.upstream_room),
             log: self.log.as_ref().map(Log::sender),
             switch: Arc::new(Switch {
@@ -171,7 +172,7 @@ impl Server {
             })?);
         }
         let desk = Arc::new(Acceptor {
-            gate: Gate::new(bounds),
+            gate: Arc::clone(&common.gate),
             lanes,
             refused: Arc::clone(&metrics.refused_connections),
             listener: listener.clone(),

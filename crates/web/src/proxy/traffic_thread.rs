@@ -11,6 +11,7 @@ use super::access_log::LogSender;
 use super::acme::Challenges;
 use super::idle_compression::IdleCompressor;
 use super::io::Switch;
+use super::limits::Gate;
 use super::pool::{BUFFER_BYTES, MIN_HEADER_BYTES};
 use super::proxy_config::Config;
 use super::serving::CurrentServing;
@@ -37,6 +38,8 @@ pub(crate) struct TrafficThread {
     pub(crate) serving: CurrentServing,
     /// What a certificate authority asks for.
     pub(crate) challenges: Arc<Challenges>,
+    /// The limits of connections, over all threads.
+    pub(crate) gate: Arc<Gate>,
     /// Requests that may still go to the upstream, over all threads.
     pub(crate) upstream_room: Arc<Semaphore>,
     /// Slots for answers that are read before their clients take them.
@@ -60,6 +63,7 @@ const H2_LOCAL_ERROR_RESETS: usize = 128;
 pub(crate) struct Common {
     pub(crate) config: Arc<Config>,
     pub(crate) challenges: Arc<Challenges>,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) upstream_room: Arc<Semaphore>,
     pub(crate) log: Option<LogSender>,
     pub(crate) switch: Arc<Switch>,
@@ -99,6 +103,7 @@ impl TrafficThread {
             number,
             serving,
             challenges: Arc::clone(&common.challenges),
+            gate: Arc::clone(&common.gate),
             upstream_room: Arc::clone(&common.upstream_room),
             spools: Arc::new(Semaphore::new(spool::MAX_ANSWERS)),
             compressor: common.compressor.clone(),

@@ -344,3 +344,21 @@ fn connection_beyond_the_total_waits() {
     drop(first);
     assert_eq!(second.rest().status(), 200);
 }
+
+/// The limit is no reason to keep a visitor waiting for the idle timeout of others, which is 75 s.
+#[test]
+fn idle_connections_make_room_for_a_visitor_at_the_limit() {
+    let limit = |config: &mut lull_web::proxy::Config| {
+        config.limits.connections = NonZeroUsize::new(16);
+        config.limits.connections_per_address = NonZeroUsize::new(64);
+    };
+    let proxy = proxy_with(mirror(), limit, None);
+    let mut idle: Vec<_> = (0..16).map(|_| proxy.connect()).collect();
+    for client in &mut idle {
+        client.send(get("/").replace("Connection: close\r\n", ""));
+        assert_eq!(client.answer().status(), 200);
+    }
+    let mut visitor = proxy.connect();
+    visitor.send(get("/"));
+    assert_eq!(visitor.rest().status(), 200);
+}
