@@ -23,6 +23,8 @@ POLICIES = {
     "proxy": "`lull web`, no prefetching",
     "lull web 5": "`lull web`, five files per page",
     "lull web 20": "`lull web`, twenty files per page",
+    "lull web nice 5": "`lull web` with a second server at nice 19, five files per page",
+    "lull web nice 20": "`lull web` with a second server at nice 19, twenty files per page",
 }
 
 
@@ -62,7 +64,7 @@ def managed(cells, *shown):
 def scheduled(cells):
     """The proxy's scheduler beside a server at nice 19: figures 9 and 10."""
     rows = []
-    for policy in ("none", "scheduler 20", "proxy", "lull web 20"):
+    for policy in ("none", "scheduler 20", "proxy", "lull web 20", "lull web nice 20"):
         row = [POLICIES[policy]]
         for load in (0.1, 0.5, 0.9):
             some = [select(cells, policy=policy, load=load)]
