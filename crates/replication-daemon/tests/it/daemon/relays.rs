@@ -8,19 +8,20 @@ use lull_replication_daemon::daemon::{
     RelayOptions, ReplicaDaemon, ReplicaEvent, ReplicaOptions, join,
 };
 use lull_replication_daemon::identity::TicketKind;
-use lull_transport::Options;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{oneshot, watch};
 
-use super::site::{Site, body, path, patient, runtime};
+use super::site::{Site, body, full_speed, path, patient, runtime};
 use super::versions::{changed, noise};
 
-const LIMIT: Option<Duration> = Some(Duration::from_secs(60));
+const LIMIT: Option<Duration> = Some(Duration::from_secs(120));
 /// A body that takes many pieces.
 const LARGE: usize = 8_000_000;
 /// The gate holds a connection that has carried this much of it.
 const HELD_AT: usize = LARGE / 2;
+/// The receive buffer of the gate. One that grows by itself takes the rest of the body if the gate is slow to read.
+const GATE_BUFFER: u32 = 64 * 1024;
 
 /// What happens to connections that have carried much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +38,12 @@ async fn gate(to: String) -> (String, watch::Sender<Gate>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it is bound").to_string();
     let (sender, gate) = watch::channel(Gate::Holds);
+    let to = to.parse().expect("an address");
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
-            let Ok(server) = TcpStream::connect(&to).await else { continue };
+            let server = TcpSocket::new_v4().expect("a socket");
+            server.set_recv_buffer_size(GATE_BUFFER).expect("a smaller buffer");
+            let Ok(server) = server.connect(to).await else { continue };
             tokio::spawn(pass(client, server, gate.clone()));
         }
     });
@@ -134,7 +138,7 @@ impl Node {
 /// An origin behind a gate, a relay, a relay below it, and a replica below that.
 async fn three_levels(site: &Site) -> ([Node; 3], watch::Sender<Gate>) {
     let relay = || {
-        let (listen, background) = ("127.0.0.1:0".to_owned(), Options::new());
+        let (listen, background) = ("127.0.0.1:0".to_owned(), full_speed());
         Some(RelayOptions { listen, background })
     };
     let (origin, gate) = gate(site.ticket("unused").address).await;

@@ -16,14 +16,21 @@ use lull_replication_daemon::daemon::{
 };
 use lull_replication_daemon::identity::Ticket;
 use lull_replication_daemon::store::Remote;
+use lull_transport::Options;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 /// The longest wait of a test.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+/// Bodies at full speed. A background connection takes a busy processor for a busy link and yields, without a bound on
+/// its time. The tests of `lull-transport` and of the programs cover that.
+pub(crate) fn full_speed() -> Options {
+    Options::new().congestion_control("reno")
 }
 
 pub(crate) fn path(text: &str) -> Path {
@@ -308,6 +315,7 @@ async fn origin(
         let told = Arc::clone(told);
         let on_event = move |event| told.lock().expect("no panic").push(event);
         let mut options = OriginOptions::new(folder.join("origin"), listen);
+        options.background = full_speed();
         options.config.log = log.unwrap_or(options.config.log);
         if let Some((remote, copies)) = store.clone() {
             (options.store, options.copies) = (Some(remote), copies);

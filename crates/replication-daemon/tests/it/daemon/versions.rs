@@ -9,13 +9,14 @@ const MEGABYTE: usize = 1_000_000;
 /// Bytes that do not repeat.
 pub(super) fn noise(seed: u64, size: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let next = || {
+    let mut bytes = vec![0; size];
+    for word in bytes.chunks_mut(8) {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        Some(state.to_le_bytes())
-    };
-    core::iter::from_fn(next).flatten().take(size).collect()
+        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+    }
+    bytes
 }
 
 /// A version with one percent of changes at three places: bytes are replaced, inserted and deleted.
@@ -38,7 +39,7 @@ fn sent(site: &Site) -> u64 {
 fn new_version_costs_its_changed_chunks() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
-        let old = noise(1, 100 * MEGABYTE);
+        let old = noise(1, 32 * MEGABYTE);
         let at = site.write(&[("image", Some(&old))]).await;
         site.reach(at).await;
         let before = sent(&site);
@@ -50,7 +51,7 @@ fn new_version_costs_its_changed_chunks() {
         let read = site.read(0, "image").await.expect("it is there");
         assert_eq!(Digest::of(&read), Digest::of(&new));
         println!("{cost} bytes for a new version of {}", new.len());
-        assert!(cost <= 3 * MEGABYTE as u64, "{cost} bytes");
+        assert!(cost <= new.len() as u64 * 3 / 100, "{cost} bytes");
         let status = site.replica(0).status();
         assert_eq!(status.demands, 0, "nothing came again");
         site.stop().await;
