@@ -493,11 +493,12 @@ fn most_popular_objects_are_probed_by_default() {
     let site = site_with(Settings { monitor, ..Settings::default() }, empty_model());
     site.go(1..25, &["/a", "/style.css", "/b"]);
     let of_visitors = site.asked("/style.css");
-    site.ask(9, "/a", &[], false);
     let begun = Instant::now();
     while site.asked("/style.css") < of_visitors + 20 {
         assert!(begun.elapsed() < LIMIT, "it is not asked for");
-        thread::sleep(Duration::from_millis(20));
+        // Two seconds after the last request for hints, probes become rare.
+        site.ask(9, "/a", &[], false);
+        thread::sleep(Duration::from_millis(220));
     }
     // Their thresholds are learned, and then there are hints.
     assert!(site.list(99, "/a", &[]).contains(&"/b".into()));
