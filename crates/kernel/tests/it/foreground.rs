@@ -63,10 +63,11 @@ fn received_foreground_is_in_the_table_of_downloads() {
     enter();
     let lull = Loaded::lull(PathTable::default());
     let mut background = Connection::open(&lull.0, loopback([0, 1]));
-    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    // Of the first thread: the namespace of this one may have the BPF file system of an earlier mount.
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let bpffs =
         mounts.lines().find_map(|line| line.split(' ').nth(1).filter(|_| line.contains(" bpf ")));
-    let paths = format!("{}/lull/{}/paths", bpffs.unwrap(), lull.0);
+    let paths = format!("/proc/self/root{}/lull/{}/paths", bpffs.unwrap(), lull.0);
     let key = MapHandle::from_pinned_path(paths).unwrap().keys().next().expect("one path");
     // Others of this machine may have a table of their own.
     let is_table = |info: &libbpf_rs::query::MapInfo| info.name == "receive_paths";
