@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lull_kernel::PathTable;
-use lull_testing::{bpf, command, needs};
+use lull_testing::{bound, bpf, command, needs};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -113,6 +113,8 @@ fn sender() {
     let Ok(setting) = std::env::var(SENDER) else { return };
     let (congestion, address) = setting.split_once(' ').unwrap();
     let mut client = connect_with(congestion, address.parse().unwrap());
+    // Once it is killed, the connection stays until the rest is sent, at the lowest rate if the machine is busy.
+    setsockopt(&client, sockopt::SndBuf, &20_000).unwrap();
     while io::Write::write_all(&mut client, &[1; 100_000]).is_ok() {}
 }
 
@@ -242,17 +244,12 @@ fn read_slowly(server: &mut TcpStream, end: Instant) -> usize {
     bytes
 }
 
-/// A leader that its receiver slows down is limited by neither its application nor its window.
-#[test]
-fn leader_with_slow_receiver_leaves_window_to_others() {
-    needs!(bpf(), command("ip"));
-    enter();
-    run("ip link set lo mtu 1500");
-    let lull = Loaded::lull(PathTable::default());
+/// Bytes that four connections with slow receivers carry in three seconds.
+fn carried_to_slow_receivers(lull: &Loaded) -> Vec<usize> {
     let connections: Vec<Connection> =
         (0..4).map(|_| Connection::open(&lull.0, loopback([0, 1]))).collect();
     let end = Instant::now() + Duration::from_secs(3);
-    let bytes: Vec<usize> = thread::scope(|scope| {
+    thread::scope(|scope| {
         let readers = connections.into_iter().map(|Connection { mut client, mut server }| {
             setsockopt(&server, sockopt::RcvBuf, &20_000).expect("a small buffer");
             scope.spawn(move || {
@@ -266,7 +263,27 @@ fn leader_with_slow_receiver_leaves_window_to_others() {
         });
         let readers: Vec<_> = readers.collect();
         readers.into_iter().map(|reader| reader.join().expect("it ends")).collect()
-    });
-    let (all, most) = (bytes.iter().sum::<usize>(), *bytes.iter().max().expect("there are four"));
-    assert!(all > 2 * most, "one has more than all others: {bytes:?}");
+    })
+}
+
+/// A leader that its receiver slows down is limited by neither its application nor its window.
+#[test]
+fn leader_with_slow_receiver_leaves_window_to_others() {
+    needs!(bpf(), command("ip"));
+    enter();
+    run("ip link set lo mtu 1500");
+    let lull = Loaded::lull(PathTable::default());
+    // If some receivers get no processor for as long, the others have more. A second leader comes after five seconds, and
+    // would hide the defect, so no trial takes longer.
+    let mut trials = Vec::new();
+    for _ in 0..bound(8, 1) {
+        let bytes = carried_to_slow_receivers(&lull);
+        let (all, most) =
+            (bytes.iter().sum::<usize>(), *bytes.iter().max().expect("there are four"));
+        trials.push(bytes);
+        if all > 2 * most {
+            return;
+        }
+    }
+    panic!("one has more than all others: {trials:?}");
 }
