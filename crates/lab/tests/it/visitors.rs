@@ -133,6 +133,7 @@ fn visitors_in_chromium_find_pages_fetched_by_quicklink() {
         .arg(&archive)
         .arg(site.path())
         .env("LULL_SCRATCH", scratch.path())
+        .env("LULL_HURRY", "1")
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
