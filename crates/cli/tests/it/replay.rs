@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::{Kept, LULL, Said, eventually, finish, lull};
-use lull_testing::{command, free_port, needs};
+use lull_testing::{bound, command, free_port, needs};
 use serde_json::Value;
 
 const TOKEN: &str = "0123456789abcdef";
@@ -177,7 +177,7 @@ fn monitor_allows_dummies_while_the_server_is_in_time() {
     // By contrast, a fixed number always comes: five for each page, except for the last ones.
     let report = bench.replay(&to, &[&of("3s")[..], &["--prefetch", "no-avoidance=5"]].concat());
     let fetched = count(&report["ahead"]["fetched"]);
-    assert!((500..=600).contains(&fetched), "{report}");
+    assert!((bound(100, 500)..=600).contains(&fetched), "{report}");
 }
 
 #[test]
@@ -191,16 +191,16 @@ fn requests_before_the_replay_settles_do_not_count() {
     let demand = &report["demand"];
     assert_eq!((count(&demand["due"]), count(&demand["answered"])), (80, 80), "{report}");
     let per_second = demand["per_second"].as_f64().unwrap();
-    assert!((20.0..=70.0).contains(&per_second), "{report}");
+    assert!((bound(5.0, 20.0)..=bound(200.0, 70.0)).contains(&per_second), "{report}");
     // Not the thousand of all five seconds. Requests due before and answered later count, and a busy machine
     // answers late.
     let fetched = count(&report["ahead"]["fetched"]);
-    assert!((200..=700).contains(&fetched), "{report}");
+    assert!((bound(50, 200)..=700).contains(&fetched), "{report}");
     assert!(count(&report["ahead"]["bytes"]) < 3003 * 750, "{report}");
     assert!(count(&report["statuses"]["200"]) <= fetched + 120, "{report}");
     // A growing budget: it exists by then.
     let report = bench.replay(&to, &[&of[..], &["--prefetch", "monitor=1s"]].concat());
-    assert!(report["monitor"]["budget_mean"].as_f64().unwrap() >= 5.0, "{report}");
+    assert!(report["monitor"]["budget_mean"].as_f64().unwrap() >= bound(0.1, 5.0), "{report}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::{env, fs};
 
-use lull_testing::{Missing, needs};
+use lull_testing::{Missing, bound, needs};
 
 use super::*;
 use crate::common::nginx::Nginx;
@@ -134,5 +134,8 @@ fn busy_disk_pauses_prefetches() {
     assert!(share < 0.05, "nginx had a processor for {share} of the time");
 
     drop(readers);
-    site.hints(98, "/a", &[]);
+    // Other programs on a busy machine make the server late as well.
+    if bound(false, true) {
+        site.hints(98, "/a", &[]);
+    }
 }
