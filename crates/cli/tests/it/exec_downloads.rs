@@ -143,7 +143,7 @@ sleep 1
 "$LULL" exec --cc "$NAME" --automatic --quiet $DIRECTION -- \
     python3 -c "$load" "$LULL_RIGHT_1" 4 40 "$OUT/background" "$OUT/end" &
 background=$!
-for _ in $(seq 200); do
+for _ in $(seq 600); do
     [ -s "$OUT/background" ] && break
     sleep 0.1
 done

@@ -101,7 +101,7 @@ while part := sock.recv(1 << 18):
 print(total)' >"$OUT/foreground" &
 tcp=$!
 # The receiver listens once it has written its certificate.
-for _ in $(seq 100); do
+for _ in $(seq 600); do
     [ -s "$OUT/certificate" ] && break
     sleep 0.1
 done

@@ -40,7 +40,7 @@ fn job_is_paused_at_the_end_of_its_window() {
     let mut command = lull(&["exec", "--quiet", "--name", &name, "--between", &window]);
     command.args(["--", "sleep", "50"]).env("TZ", zone).stdout(Stdio::null());
     let mut job = Kept::spawn(&mut command);
-    eventually_within(Duration::from_secs(30), "it runs, or is paused by now", || {
+    eventually_within(Duration::from_secs(120), "it runs, or is paused by now", || {
         state(&name).is_some()
     });
     eventually_within(Duration::from_secs(40), "it is paused", || {

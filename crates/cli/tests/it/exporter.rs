@@ -44,7 +44,7 @@ fn exporter_serves_counters_of_a_job_that_grow() {
     let labels = format!("{{job=\"t-exported\",congestion=\"{}\"", control.0);
     let sent = format!("lull_job_sent_bytes_total{labels},protocol=\"tcp\"}}");
     let first = value(&curl("http://$1/metrics", &address), &sent).unwrap();
-    eventually_within(Duration::from_secs(30), "the counter grows", || {
+    eventually_within(Duration::from_secs(120), "the counter grows", || {
         let metrics = curl("http://$1/metrics", &address);
         assert!(value(&metrics, "lull_jobs").unwrap() >= 1.0, "{metrics}");
         assert_eq!(

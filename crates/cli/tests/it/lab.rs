@@ -290,14 +290,14 @@ fn descendants(parent: u32) -> Vec<u32> {
 }
 
 fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_secs(120);
     while Instant::now() < end {
         if let Some(found) = probe() {
             return found;
         }
         thread::sleep(Duration::from_millis(50));
     }
-    panic!("{what} did not happen within a minute");
+    panic!("{what} did not happen within two minutes");
 }
 
 fn kill(child: &mut Child) {

@@ -3,10 +3,11 @@
 use std::fmt::Write;
 use std::fs;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use lull_testing::{assert_generated, command, needs, root};
 
-use crate::support::{LULL, finish};
+use crate::support::{LULL, finish_within};
 
 /// The daemons in a separate network, and their metrics.
 const SERVE: &str = r#"
@@ -23,7 +24,7 @@ until "$LULL" replica join - replica <ticket; do sleep 0.1; done
 exec 3>input
 "$LULL" exporter --listen 127.0.0.1:7074 &
 # Series of jobs and paths are there once the job has sent, which waits for the kernel to check its congestion control.
-for _ in $(seq 1200); do
+for _ in $(seq 2000); do
     curl --silent http://127.0.0.1:7074/metrics | grep --quiet "lull_job_queueing_delay_seconds{" && break
     sleep 0.1
 done
@@ -54,7 +55,7 @@ fn reference_of_metrics_is_current() {
         .env("TRANSFERS", crate::top::TRANSFERS)
         .current_dir(folder.path())
         .stdin(Stdio::null());
-    let said = finish(&mut serve);
+    let said = finish_within(&mut serve, Duration::from_secs(280));
     let mut page = HEAD.to_owned();
     for (daemon, port) in
         [("lull origin", 7071), ("lull replica", 7072), ("lull web", 7073), ("lull exporter", 7074)]

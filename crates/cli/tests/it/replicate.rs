@@ -364,7 +364,7 @@ fn daemon_without_descriptors_waits_and_continues() {
     ];
     for (pid, (name, first, second)) in pids.iter().zip(requests) {
         let mut stream = TcpStream::connect(&site.addresses[name]).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         // Accepted, and answered: it needs no more descriptors for itself.
         say(&mut stream, first.as_bytes());
         let (raised, most) = descriptors(pid);

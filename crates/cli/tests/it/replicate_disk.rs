@@ -148,7 +148,7 @@ fn full_replica_continues_and_catches_up() {
     // Its body was small, and is large now.
     assert!(write(&site, &mut after, "/overwritten", 32));
     let told = || site.told("paris", "full");
-    eventually_within(Duration::from_secs(30), "a full disk", || !told().is_empty());
+    eventually_within(Duration::from_secs(120), "a full disk", || !told().is_empty());
     // Stored objects are shown; newer state waits. Neither is seen in part.
     let goes_on = |site: &Site| {
         for (path, (body, _)) in &before {
@@ -180,7 +180,7 @@ fn full_replica_continues_and_catches_up() {
     eventually("a heartbeat", || site.get("paris", "/1").status == 200);
     assert!(!goes_on(&site));
     disk.grow(96);
-    eventually_within(Duration::from_secs(30), "all of it", || goes_on(&site));
+    eventually_within(Duration::from_secs(120), "all of it", || goes_on(&site));
     let all = (before.len() + after.len()) as u64;
     let status = site.status("paris");
     assert_eq!((&status["valid_objects"], &status["objects"]), (&all.into(), &all.into()));
@@ -205,6 +205,6 @@ fn writes_to_watched_folder_wait_for_room_at_origin() {
     }
     disk.grow(96);
     let is_there = |number: usize| site.get("paris", &format!("/{number}")).body == body(number);
-    eventually_within(Duration::from_secs(30), "all of it", || numbers().all(is_there));
+    eventually_within(Duration::from_secs(120), "all of it", || numbers().all(is_there));
     assert_eq!(site.told("origin", "full").len(), 1);
 }

@@ -24,7 +24,7 @@ const BOUND: Duration = Duration::from_secs(4);
 /// Without a bucket, origins share only bodies up to 16 kB.
 const SIZES: [usize; 4] = [40, 700, 3_000, 16_000];
 /// Until a process has started.
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(60);
 const REPLICAS: [&str; 1] = ["paris"];
 
 /// An origin that runs, stands by, or was killed.

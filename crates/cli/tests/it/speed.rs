@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// A loaded machine may be slow.
 const LIMIT: Duration = Duration::from_secs(180);
 /// The limit for a signalled process to end; it takes far less, but the machine may be loaded.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 /// Signals in the form of `kill`, with their numbers.
 const INTERRUPT: (&str, i32) = ("-INT", 2);

@@ -52,7 +52,7 @@ fn top_shows_a_job_of_lull_with_rates_and_its_path() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"));
     let control = Variant::unloaded();
     let _job = start_job(&control.0, "lull", "t-backup");
-    eventually_within(Duration::from_secs(30), "both directions are seen", || {
+    eventually_within(Duration::from_secs(120), "both directions are seen", || {
         let rows = rows("t-backup", &[]);
         assert_eq!(rows.len(), 2, "{rows:?}");
         let of = |direction: &str| rows.iter().find(|row| row["direction"] == direction);
@@ -107,7 +107,7 @@ fn top_in_a_terminal_follows_keys_and_restores_it() {
         run() { tmux -L \"$name\" -f /dev/null \"$@\"; }
         shown() { run capture-pane -p; }
         wait_for() {
-            for _ in $(seq 300); do shown | grep -q \"$1\" && return; sleep 0.1; done
+            for _ in $(seq 1000); do shown | grep -q \"$1\" && return; sleep 0.1; done
             echo \"never: $1\"; shown; run kill-server; exit 1
         }
         run new-session -d -x 80 -y 12 \"sh\"
@@ -127,7 +127,7 @@ fn top_in_a_terminal_follows_keys_and_restores_it() {
         run send-keys \"clear; sh -c 'echo \\$\\$ >$TMUX_TMPDIR/pid; exec $LULL top'\" Enter
         wait_for 'q quit'
         run kill-server
-        for _ in $(seq 100); do kill -0 $(cat $TMUX_TMPDIR/pid) 2>&- || break; sleep 0.1; done
+        for _ in $(seq 1000); do kill -0 $(cat $TMUX_TMPDIR/pid) 2>&- || break; sleep 0.1; done
         kill -KILL $(cat $TMUX_TMPDIR/pid) 2>&- && echo 'it outlives its terminal' && exit 1
          rm -r $TMUX_TMPDIR";
     let said = finish(&mut shell(script, &[&name])).ok();
@@ -147,7 +147,7 @@ fn top_hides_other_users_from_members_of_the_group() {
         "folder=$(mktemp -d); cd $folder; mkfifo input
         \"$LULL\" exec --quiet -- python3 -c \"{TRANSFERS}\" <input >/dev/null &
         exec 3>input
-        for _ in $(seq 100); do
+        for _ in $(seq 500); do
             \"$LULL\" top --once --json --interval 0.1 >view && grep -q '\"pid\":[0-9]' view && break
             sleep 0.1
         done

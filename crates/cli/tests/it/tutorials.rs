@@ -26,7 +26,7 @@ ip link set lo up
 fail() { echo "FAILED: $*"; exit 1; }
 sockets() { ss --tcp --all --numeric --no-header; }
 started() {
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         [ "$(sockets)" != "$1" ] && break
         sleep 0.1
     done
@@ -38,7 +38,7 @@ has_all() {
     done <"$2"
 }
 shows() {
-    for _ in $(seq 150); do
+    for _ in $(seq 400); do
         has_all "$1" "$2" && return
         sleep 0.2
     done

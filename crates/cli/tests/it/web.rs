@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use crate::support::{Kept, LULL, finish, lull};
 use serde_json::Value;
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A listening proxy, and its events.
 struct Web {

@@ -128,7 +128,7 @@ impl Site {
         let begun = Instant::now();
         (100..).find_map(|visitor| {
             thread::sleep(Duration::from_millis(150));
-            if begun.elapsed() > 6 * LIMIT {
+            if begun.elapsed() > 2 * LIMIT {
                 return Some(None);
             }
             let list = self.ask(visitor % 200, page);

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use crate::support::{Kept, LULL, finish, lull};
 
 /// The longest answer by HTTP.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 pub(crate) const TOKEN: &str = "a token that nobody guesses";
 
 /// The events of a daemon since the listener began.

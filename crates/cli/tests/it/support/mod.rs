@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub(crate) const LULL: &str = env!("CARGO_BIN_EXE_lull");
 
 /// The longest single command of a test.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// A program beside the tests.
 pub(crate) fn program(name: &str) -> PathBuf {
@@ -272,7 +272,7 @@ impl Drop for Kept {
 /// Waits until a condition holds, with the usual limit.
 #[track_caller]
 pub(crate) fn eventually(what: &str, is_so: impl FnMut() -> bool) {
-    eventually_within(Duration::from_secs(10), what, is_so);
+    eventually_within(Duration::from_secs(120), what, is_so);
 }
 
 /// Waits until a condition holds, within a time.

@@ -382,7 +382,7 @@ async fn wait_for_a_replica_includes_bodies() {
     let sent = site.clock.read().local;
     say(&mut control, session, ToOrigin::Ping { sent }).await.unwrap();
     say(&mut control, session, ToOrigin::Ack(at)).await.unwrap();
-    timeout(Duration::from_secs(10), origin.wait_for_state(&names, at)).await.unwrap().unwrap();
+    timeout(Duration::from_secs(120), origin.wait_for_state(&names, at)).await.unwrap().unwrap();
     let waiting = (origin.clone(), names.clone());
     let waiting = tokio::spawn(async move { waiting.0.wait_for(&waiting.1, at).await });
     soon(async {
@@ -407,13 +407,13 @@ async fn wait_for_a_replica_includes_bodies() {
         assert!(!waiting.is_finished() && !all.is_finished(), "{taken} is to come");
         say(&mut control, session, ToOrigin::Taken(taken)).await.unwrap();
     }
-    let has_it = timeout(Duration::from_secs(10), waiting).await;
+    let has_it = timeout(Duration::from_secs(120), waiting).await;
     has_it.expect("it has both").unwrap().unwrap();
     sleep(Duration::from_millis(50)).await;
     assert!(!all.is_finished() && !below.is_finished(), "of the other commit it has none");
     say(&mut control, session, ToOrigin::Taken(3)).await.unwrap();
     for waiting in [all, below] {
-        let has_it = timeout(Duration::from_secs(10), waiting).await;
+        let has_it = timeout(Duration::from_secs(120), waiting).await;
         has_it.expect("it has all").unwrap().unwrap();
     }
     tasks.shutdown().await;
@@ -505,11 +505,11 @@ async fn replica_without_acknowledgements_costs_no_memory() {
         last = origin.write(Transaction { changes }).await.unwrap();
     }
     let names = ["honest".to_owned()];
-    let caught_up = timeout(Duration::from_secs(30), origin.wait_for_state(&names, last)).await;
+    let caught_up = timeout(Duration::from_secs(120), origin.wait_for_state(&names, last)).await;
     caught_up.expect("the others hold it up").unwrap();
 
     // The one that reads all receives everything.
-    let told = timeout(Duration::from_secs(30), async {
+    let told = timeout(Duration::from_secs(120), async {
         while of(&origin, "mute").control_bytes < WRITES * OBJECTS * 1_000 {
             sleep(Duration::from_millis(10)).await;
         }
@@ -584,7 +584,7 @@ async fn lost_body_does_not_block_a_wait() {
     let large = origin.0.with(|core, _| core.machine.image().objects[&b"large"[..]].content);
     std::fs::remove_dir_all(site.folder.path().join("origin/bodies")).unwrap();
     crate::daemon::bodies::check_again(&*origin.0, &large).await.unwrap();
-    let ended = timeout(Duration::from_secs(10), waiting).await;
+    let ended = timeout(Duration::from_secs(120), waiting).await;
     ended.expect("it comes no more").unwrap().unwrap();
     tasks.shutdown().await;
     site.daemon.stop().await.unwrap();

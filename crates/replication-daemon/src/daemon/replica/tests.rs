@@ -148,7 +148,7 @@ async fn new_replica_gets_a_leaf_longer_than_a_message() {
     let options = ReplicaOptions::new(own);
     let daemon = ReplicaDaemon::start(options, Arc::clone(&clock), |_| {}).unwrap();
     let names = ["replica".to_owned()];
-    let has_it = timeout(Duration::from_secs(30), handle.wait_for(&names, at)).await;
+    let has_it = timeout(Duration::from_secs(120), handle.wait_for(&names, at)).await;
     has_it.expect("it has them").unwrap();
     let status = daemon.handle().status();
     assert_eq!((status.sequence, status.objects), (at.0, 10));

@@ -13,7 +13,7 @@ use lull_replication_daemon::daemon::Found;
 
 use super::site::{Site, body, path, patient, runtime};
 
-const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
+const LIMIT: Option<Duration> = Some(Duration::from_secs(120));
 
 /// The files of the first replica's bodies.
 fn files(site: &Site) -> Vec<PathBuf> {
@@ -139,7 +139,7 @@ fn waiting_reader_gets_a_repeatedly_evicted_body() {
         .await;
         stop.store(true, Ordering::Relaxed);
         giving_up.join().expect("no panic");
-        let found = tokio::time::timeout(Duration::from_secs(30), reading).await;
+        let found = tokio::time::timeout(Duration::from_secs(120), reading).await;
         let (_, found) = found.expect("in time").expect("no panic").expect("it waits");
         assert_eq!(piece(&found.expect("it is there"), 0).await, Some(content));
         site.stop().await;

@@ -355,7 +355,7 @@ fn put_keeps_the_mode_and_returns_a_session_token() {
         assert_eq!(seen, Ok(Sequence(3)));
         // The redirect target answers with the written body.
         let new = path("new");
-        let reading = site.replica(0).object(&new, Sequence(3), Some(Duration::from_secs(30)));
+        let reading = site.replica(0).object(&new, Sequence(3), Some(Duration::from_secs(120)));
         let (at, found) = reading.await.expect("an answer");
         assert!(at >= Sequence(3) && found.is_some());
         face.close().await;

@@ -21,7 +21,7 @@ use lull_testing::{command, fuse, needs};
 
 use super::site::{Site, body, path, patient, runtime};
 
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// A process that accesses the mount.
 pub(crate) struct Reader {

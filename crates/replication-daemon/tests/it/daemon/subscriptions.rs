@@ -9,7 +9,7 @@ use lull_replication_daemon::daemon::{ReplicaDaemon, ReplicaEvent, ReplicaOption
 
 use super::site::{Site, body, path, patient, runtime};
 
-const LIMIT: Option<Duration> = Some(Duration::from_secs(30));
+const LIMIT: Option<Duration> = Some(Duration::from_secs(120));
 
 fn only(patterns: &[&str]) -> Subscription {
     let pattern = |text: &&str| Pattern::new(text.as_bytes()).expect("a pattern");

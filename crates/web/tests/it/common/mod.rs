@@ -25,7 +25,7 @@ use lull_web::proxy::{CertificateFiles, Config, Event, Inherited, Listener, Serv
 use socket2::{Domain, Socket, Type};
 
 /// Longest single step of a test.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running proxy, and its events.
 pub(crate) struct Proxy {
