@@ -223,9 +223,17 @@ impl Links {
         rare.trace = Some(TraceService::new(trace));
     }
 
-    /// Packets sent from now on take this many nanoseconds.
-    pub(crate) fn set_delay(&mut self, link: usize, nanos: u64) {
-        self.links[link].delay = nanos;
+    /// Packets sent from `now` on take this many nanoseconds.
+    pub(crate) fn set_delay(
+        &mut self,
+        wire: &mut impl Wire,
+        link: usize,
+        now: Timestamp,
+        nanos: u64,
+    ) {
+        let (link, rare) = (&mut self.links[link], &mut self.rare[link]);
+        link.catch_up(rare, wire, now.as_nanos());
+        link.delay = nanos;
     }
 
     /// For an observed link: counts drops within this many nanoseconds of the first as one overflow.

@@ -165,7 +165,7 @@ impl Simulation {
     /// a shorter route overtake earlier ones.
     pub fn set_delay(&mut self, link: LinkId, delay: Duration) {
         let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
-        self.network.links.set_delay(link.0 as usize, nanos);
+        self.network.links.set_delay(&mut self.events, link.0 as usize, self.now, nanos);
     }
 
     /// For an observed link: counts drops within this time of the first as one overflow of its queue.
