@@ -56,12 +56,13 @@ struct Sampling {
     samples: Vec<Sample>,
 }
 
-/// A direction: its bottleneck, and the packets in flight after it.
+/// A direction of a link: its bottleneck, and the packets in flight after it.
 struct Direction {
+    /// 0 is forward, 1 reverse.
+    side: usize,
     bottleneck: Bottleneck<Frame>,
     delay: Duration,
     flying: VecDeque<(Timestamp, Frame)>,
-    sampling: Sampling,
 }
 
 pub(super) struct Engine {
@@ -72,7 +73,12 @@ pub(super) struct Engine {
     cut: Vec<bool>,
     urgent: bool,
     by_address: HashMap<IpAddr, usize>,
-    directions: [Direction; 2],
+    /// Forward and reverse of the link between the sides, or of the link of each right host in turn.
+    directions: Vec<Direction>,
+    /// Forward, reverse: of all links.
+    sampling: [Sampling; 2],
+    /// Whether each right host has a link of its own.
+    separate: bool,
     flow_numbers: HashMap<FlowKey, u32>,
     flows: Vec<FlowKey>,
     /// The passed bytes of each flow.
@@ -112,15 +118,19 @@ fn disable_idle_states() -> Option<File> {
 
 impl Engine {
     pub(super) fn new(topology: &Topology, hosts: &[Host], ports: Vec<Port>) -> Self {
-        let [forward, reverse] = topology.seeds();
-        let direction = |link: &Link, seed| Direction {
+        let direction = |side, link: &Link, seed| Direction {
+            side,
             bottleneck: Bottleneck::new(
                 topology.discipline(link).queue(topology.limit(link), seed),
                 link.rate.clone(),
             ),
             delay: link.delay,
             flying: VecDeque::new(),
-            sampling: Sampling::default(),
+        };
+        let links = if topology.separate { topology.right } else { 1 };
+        let both = |number| {
+            let [forward, reverse] = topology.seeds(number);
+            [direction(0, &topology.forward, forward), direction(1, &topology.reverse, reverse)]
         };
         let addresses = hosts.iter().enumerate().flat_map(|(port, host)| {
             [(IpAddr::V4(host.v4()), port), (IpAddr::V6(host.v6()), port)]
@@ -131,10 +141,9 @@ impl Engine {
             ports,
             left: topology.left,
             by_address: addresses.collect(),
-            directions: [
-                direction(&topology.forward, forward),
-                direction(&topology.reverse, reverse),
-            ],
+            directions: (0..links).flat_map(both).collect(),
+            sampling: Default::default(),
+            separate: topology.separate,
             flow_numbers: HashMap::new(),
             flows: Vec::new(),
             passed: Vec::new(),
@@ -286,8 +295,9 @@ impl Engine {
         let now = self.now();
         let start = Timestamp::from_nanos((window.start_s * 1e9) as u64);
         window.end_s = seconds(now);
-        for (tally, direction) in window.directions.iter_mut().zip(&self.directions) {
-            tally.capacity = direction.bottleneck.capacity(start, now).0;
+        for direction in &self.directions {
+            let tally = &mut window.directions[direction.side];
+            tally.capacity += direction.bottleneck.capacity(start, now).0;
         }
     }
 
@@ -379,9 +389,10 @@ impl Engine {
         };
         let buffer = self.scratch[..end].into();
         let frame = Frame { buffer, flow, port: to, payload, segment, marked: false };
+        let first = |right| if self.separate { 2 * (right - self.left) } else { 0 };
         let direction = match (port < self.left, to < self.left) {
-            (true, false) => 0,
-            (false, true) => 1,
+            (true, false) => first(to),
+            (false, true) => first(port) + 1,
             // Hosts of one side are neighbours, without a link between them.
             _ => return self.send(frame),
         };
@@ -394,11 +405,11 @@ impl Engine {
         for Arrival { at, late, packet: (direction, frame) } in self.arrivals.take_until(until) {
             self.window.arrival.record(late);
             self.advance(at);
-            let bottleneck = &mut self.directions[direction].bottleneck;
+            let Direction { side, bottleneck, .. } = &mut self.directions[direction];
             let verdict = bottleneck.arrive(at, frame);
             let backlog = bottleneck.backlog().0;
             if verdict != Verdict::Dropped {
-                let longest = &mut self.window.directions[direction].longest_queue;
+                let longest = &mut self.window.directions[*side].longest_queue;
                 *longest = backlog.max(*longest);
             }
             self.count_drops(direction);
@@ -406,7 +417,7 @@ impl Engine {
         self.advance(until);
     }
 
-    /// Advances both bottlenecks to `now`, and takes the samples that were due.
+    /// Advances all bottlenecks to `now`, and takes the samples that were due.
     fn advance(&mut self, now: Timestamp) {
         while self.next_sample <= now {
             let at = self.next_sample;
@@ -420,9 +431,9 @@ impl Engine {
     fn advance_to(&mut self, now: Timestamp) {
         let sampled = self.interval.is_some();
         let passed = &mut self.passed;
-        for (index, direction) in self.directions.iter_mut().enumerate() {
-            let tally = &mut self.window.directions[index];
-            let Direction { bottleneck, delay, flying, sampling } = direction;
+        for direction in &mut self.directions {
+            let Direction { side, bottleneck, delay, flying } = direction;
+            let (tally, sampling) = (&mut self.window.directions[*side], &mut self.sampling[*side]);
             bottleneck.advance(now, |departure| {
                 let Departure { packet, waited, at } = departure;
                 let bytes = packet.bytes().0;
@@ -453,21 +464,22 @@ impl Engine {
 
     fn count_drops(&mut self, index: usize) {
         let direction = &mut self.directions[index];
-        let tally = &mut self.window.directions[index];
+        let (tally, sampling) =
+            (&mut self.window.directions[direction.side], &mut self.sampling[direction.side]);
         for Dropped { packet, .. } in direction.bottleneck.effects.dropped.drain(..) {
             tally.count(packet.flow, packet.dscp(), |tally| tally.counts.dropped += 1);
-            direction.sampling.dropped += 1;
+            sampling.dropped += 1;
         }
     }
 
     fn sample(&mut self, at: Timestamp) {
-        for direction in &mut self.directions {
-            let sampling = &mut direction.sampling;
+        for (side, sampling) in self.sampling.iter_mut().enumerate() {
+            let links = self.directions.iter().filter(|direction| direction.side == side);
             let mean = (sampling.packets > 0)
                 .then(|| sampling.delay.as_secs_f64() * 1e3 / f64::from(sampling.packets));
             sampling.samples.push(Sample {
                 time_s: seconds(at),
-                queue_bytes: direction.bottleneck.backlog().0,
+                queue_bytes: links.map(|direction| direction.bottleneck.backlog().0).sum(),
                 queueing_delay_ms: mean,
                 dropped: std::mem::take(&mut sampling.dropped),
                 bytes: std::mem::take(&mut sampling.bytes).into_iter().collect(),
@@ -535,7 +547,7 @@ impl Engine {
         Ok(Outcome {
             windows: self.windows,
             flows: self.flows,
-            series: self.directions.map(|direction| direction.sampling.samples),
+            series: self.sampling.map(|sampling| sampling.samples),
             cpu: cpu.into(),
             overruns: self.overruns,
             unroutable: self.unroutable,

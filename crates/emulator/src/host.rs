@@ -272,7 +272,10 @@ impl Hosts {
             congestion_control: String::new(),
         };
         for (side, number) in left.chain(right) {
-            let host = new_host(side, number)?;
+            let mut host = new_host(side, number)?;
+            if topology.separate && side == Side::Right {
+                host.v4 = in_own_network(number);
+            }
             made.congestion_control = host.enter(|| {
                 prepare(topology)?;
                 congestion_control("tcp_congestion_control")
@@ -315,6 +318,12 @@ pub(super) fn new_host(side: Side, number: usize) -> Result<Host, Error> {
         v6: Ipv6Addr::new(0xfd6c, 0x756c, 0x6c00, u16::from(side.number()), 0, 0, 0, number as u16),
         namespace: Arc::new(new_namespace()?),
     })
+}
+
+/// The address of a right host with a link of its own. Lull's controllers expect hosts of one /24 behind one link.
+fn in_own_network(number: usize) -> Ipv4Addr {
+    let [high, low] = (number as u16).to_be_bytes();
+    Ipv4Addr::new(10, Side::Right.number() + high, low, 1)
 }
 
 /// Inside the namespace of the wires: makes a pair of devices, one end in the host, and opens

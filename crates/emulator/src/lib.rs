@@ -2,7 +2,8 @@
 //!
 //! Every host is a network namespace with one port. A host's packets are routed by destination address. Each
 //! direction between the sides has a queue under a discipline of [`lull_sim::queue`], a link of a fixed or
-//! recorded rate, and a propagation delay. Hosts of one side are neighbours, without a link between them.
+//! recorded rate, and a propagation delay. Hosts of one side are neighbours, without a link between them. With
+//! [`Topology::separate`] each right host has such a link of its own.
 //!
 //! Queue and link run on a virtual clock that depends only on the packets' arrival times. A thread that wakes
 //! late loses no capacity. Over packet sockets it adds no queueing either, because the kernel timestamps

@@ -225,6 +225,9 @@ pub struct TopologyDescription {
     pub left: usize,
     /// Hosts on the right side.
     pub right: usize,
+    /// Whether each right host has a link of its own.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub separate: bool,
     /// From left to right.
     pub forward: LinkDescription,
     /// From right to left.
@@ -253,6 +256,7 @@ impl TopologyDescription {
         TopologyDescription {
             left: topology.left,
             right: topology.right,
+            separate: topology.separate,
             forward: link(&topology.forward),
             reverse: link(&topology.reverse),
             backend,

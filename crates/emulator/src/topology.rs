@@ -1,4 +1,4 @@
-//! The emulated topology: hosts on both sides, one bottleneck between them.
+//! The emulated topology: hosts on both sides, one bottleneck between them, or one for each right host.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Error, Trace};
 
-/// Hosts on both sides of one bottleneck.
+/// Hosts on both sides of one bottleneck, or of one for each right host.
 #[derive(Clone, Debug)]
 pub struct Topology {
     /// Hosts on the left side, 1 to [`Topology::MAX_HOSTS`].
@@ -21,6 +21,8 @@ pub struct Topology {
     pub forward: Link,
     /// The bottleneck from right to left.
     pub reverse: Link,
+    /// Whether each right host has a link of its own, with these two bottlenecks. Records add them up.
+    pub separate: bool,
     /// How packets are captured.
     pub backend: Backend,
     /// The hosts' default congestion control (`net.ipv4.tcp_congestion_control`). None means
@@ -134,6 +136,7 @@ impl Topology {
             right: 1,
             forward: link.clone(),
             reverse: link,
+            separate: false,
             backend: Backend::Auto,
             congestion_control: None,
             mtu: 1500,
@@ -160,11 +163,12 @@ impl Topology {
         }
     }
 
-    /// The initial values of RED's random decisions and FQ-CoDel's hash of each direction, forward first.
+    /// The initial values of RED's random decisions and FQ-CoDel's hash of each direction of a link, forward first.
     /// Usually both directions have the same seed.
-    pub(super) fn seeds(&self) -> [u64; 2] {
+    pub(super) fn seeds(&self, link: usize) -> [u64; 2] {
+        let first = 2 * link as u64;
         let seed = |link: &Link, direction| Random::of_part(link.seed, direction).bits();
-        [seed(&self.forward, 0), seed(&self.reverse, 1)]
+        [seed(&self.forward, first), seed(&self.reverse, first + 1)]
     }
 
     /// The discipline of `link`, adapted to it.
@@ -367,14 +371,15 @@ mod tests {
     fn one_seed_gives_each_direction_its_own_sequence() {
         let topology = Topology::default();
         assert_eq!(topology.forward.seed, topology.reverse.seed);
-        let [forward, reverse] = topology.seeds();
+        let [forward, reverse] = topology.seeds(0);
         assert_ne!(forward, reverse);
         // The same seeds in each run.
-        assert_eq!(topology.seeds(), [forward, reverse]);
+        assert_eq!(topology.seeds(0), [forward, reverse]);
+        assert!(!topology.seeds(1).iter().any(|seed| [forward, reverse].contains(seed)));
         let mut other = Topology::default();
         other.forward.seed = 2;
-        assert_ne!(other.seeds()[0], forward);
-        assert_eq!(other.seeds()[1], reverse);
+        assert_ne!(other.seeds(0)[0], forward);
+        assert_eq!(other.seeds(0)[1], reverse);
     }
 
     #[test]

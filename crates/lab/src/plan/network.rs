@@ -51,6 +51,8 @@ pub struct Emulated {
     pub left: usize,
     /// Hosts on the right.
     pub right: usize,
+    /// Whether each host on the right has a link of its own.
+    pub separate: bool,
     /// Processors that the programs of a cell use, beside those for their packets.
     pub processors: f64,
 }
@@ -77,12 +79,13 @@ impl TryFrom<NetworkText> for Network {
             return Err(Invalid::value("processors", number, "write a number from 0 to 1000"));
         }
         let (reverse_rate, reverse_buffer) = (text.reverse_rate, text.reverse_buffer);
-        let control = text.control;
+        let (control, separate) = (text.control, text.separate);
         let kind = kind.unwrap_or_default();
         if let NetworkKind::Wire | NetworkKind::None = kind {
             let is_bare = rate.is_none() && rtt.is_none() && buffer.is_none() && queue.is_none();
             let is_even = reverse_rate.is_none() && reverse_buffer.is_none() && control.is_none();
-            let is_linkless = is_bare && is_even && left.is_none() && right.is_none();
+            let has_hosts = left.is_some() || right.is_some() || separate.is_some();
+            let is_linkless = is_bare && is_even && !has_hosts;
             return match kind {
                 NetworkKind::None if is_linkless => Ok(Network::None { processors }),
                 NetworkKind::None => Err(Invalid::Rule(
@@ -102,6 +105,7 @@ impl TryFrom<NetworkText> for Network {
             control,
             left: left.unwrap_or(1),
             right: right.unwrap_or(1),
+            separate: separate.unwrap_or(false),
             processors: processors.unwrap_or(0.0),
         })))
     }
@@ -140,6 +144,7 @@ impl Emulated {
             congestion_control: self.control.clone(),
             left: self.left,
             right: self.right,
+            separate: self.separate,
             series: Some(series),
             ..Topology::symmetric(link)
         }

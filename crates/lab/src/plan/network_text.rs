@@ -21,6 +21,7 @@ pub(super) struct NetworkText {
     pub(super) processors: Option<f64>,
     pub(super) left: Option<usize>,
     pub(super) right: Option<usize>,
+    pub(super) separate: Option<bool>,
     pub(super) bottlenecks: Option<usize>,
     pub(super) demand_of: Option<String>,
     pub(super) spare: Option<f64>,
@@ -48,9 +49,13 @@ impl NetworkText {
 
     /// A key of programs on emulated hosts that is set, if any.
     pub(super) fn key_of_programs(&self) -> Option<&'static str> {
-        [("control", self.control.is_some()), ("processors", self.processors.is_some())]
-            .into_iter()
-            .find_map(|(key, is)| is.then_some(key))
+        [
+            ("control", self.control.is_some()),
+            ("processors", self.processors.is_some()),
+            ("separate", self.separate.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(key, is)| is.then_some(key))
     }
 }
 

@@ -349,6 +349,39 @@ fn hosts_of_one_side_bypass_the_bottleneck() {
 }
 
 #[test]
+fn separate_links_have_their_own_rate_and_queue() {
+    needs!(tun());
+    // A packet of 1500 bytes takes 1.2 ms.
+    let link = Link { delay: Duration::from_millis(1), ..Link::default() };
+    let link = Link { buffer: Buffer::Packets(100), ..link };
+    let topology = Topology { right: 2, separate: true, ..Topology::symmetric(link) };
+    let emulator = Emulator::start(&topology).unwrap();
+    let left = emulator.left(0);
+    let receivers = [0, 1].map(|index| {
+        let right = emulator.right(index);
+        let socket = right.enter(|| UdpSocket::bind((right.v4(), 9))).unwrap().unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket
+    });
+    let sender = left.enter(|| UdpSocket::bind((left.v4(), 0))).unwrap().unwrap();
+    for _ in 0..50 {
+        for receiver in &receivers {
+            sender.send_to(&[0; 1472], receiver.local_addr().unwrap()).unwrap();
+        }
+    }
+    for receiver in receivers.iter().flat_map(|receiver| [receiver; 50]) {
+        receiver.recv(&mut [0; 1472]).unwrap();
+    }
+    let total = emulator.finish().unwrap().total;
+    assert_eq!((total.forward.all.packets, total.forward.all.dropped), (100, 0));
+    // The capacities are added. A common queue would have 120 ms at the end.
+    let expected = 2.0 * total.seconds() * 10e6 / 8.0;
+    assert!((total.forward.capacity_bytes as f64 / expected - 1.0).abs() < 0.01);
+    let longest = total.forward.all.queueing_delay.unwrap().max_ms;
+    assert!((bound(0.0, 40.0)..61.0).contains(&longest), "{longest}");
+}
+
+#[test]
 fn host_with_cut_link_is_isolated() {
     needs!(tun());
     let link = Link { delay: Duration::from_millis(1), ..Link::default() };
