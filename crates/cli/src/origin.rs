@@ -253,7 +253,7 @@ pub(crate) struct RotateArgs {
 }
 
 /// A name that is valid for a congestion control.
-fn congestion_control(text: &str) -> Result<String, String> {
+pub(crate) fn congestion_control(text: &str) -> Result<String, String> {
     match text.len() {
         1..=15 => Ok(text.to_owned()),
         _ => Err("a congestion control has a name of 1 to 15 characters".to_owned()),

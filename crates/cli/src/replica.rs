@@ -20,9 +20,9 @@ use lull_replication_daemon::daemon::{
 use lull_replication_daemon::http::Blocked;
 use lull_replication_daemon::identity::Ticket;
 use lull_replication_daemon::service::{ReplicaService, run_replica, runtime};
-use lull_transport::Options;
+use lull_transport::Dscp;
 
-use crate::origin::{clock, logger};
+use crate::origin::{clock, congestion_control, logger};
 use crate::publish::progress::ReplicaBar;
 use lull_cli::arguments::seconds;
 
@@ -134,6 +134,13 @@ pub(crate) struct RunArgs {
     /// Address that serves other replicas; needs a ticket of lull origin ticket --relay
     #[arg(long, value_name = "HOST:PORT")]
     relay: Option<String>,
+    /// With --relay: congestion control of pushes in the background. If the kernel does not have it, Lull paces them
+    /// itself [default: lull; or nice, if only that is loaded]
+    #[arg(long, value_name = "NAME", value_parser = congestion_control, requires = "relay")]
+    cc: Option<String>,
+    /// With --relay: DSCP of background packets, le or none [default: le]
+    #[arg(long, value_name = "DSCP", value_parser = lull_cli::arguments::dscp, requires = "relay")]
+    dscp: Option<Dscp>,
     /// Address of the relay that this replica gets all from, instead of the origin. May be repeated: each further
     /// relay is tried when those before it do not answer
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "origin")]
@@ -255,7 +262,11 @@ impl RunArgs {
         };
         let origin = self.origin;
         let only = if self.metered { Subscription::nothing() } else { subscription(&self.only)? };
-        let relay = self.relay.map(|listen| RelayOptions { listen, background: Options::new() });
+        let (cc, dscp) = (self.cc, self.dscp.unwrap_or(Dscp::Le));
+        let relay = self.relay.map(|listen| {
+            let background = lull_cli::arguments::background(cc, dscp);
+            RelayOptions { listen, background }
+        });
         let (folder, via, or_origin) = (self.folder, self.via, self.or_origin);
         let daemon = ReplicaOptions { folder, config, origin, only, via, or_origin, relay };
         let clock = clock(self.lab_clock.as_deref())?;
