@@ -5,6 +5,7 @@
 //! | [`simulate`] | [`run`](simulate::run): origin, replicas, clients, and failing networks, disks and clocks | |
 //! | [`faulty_disk`] | [`FaultyDisk`](faulty_disk::FaultyDisk): a disk that loses and tears unsynced writes | |
 //! | [`evaluate`] | [`run`](evaluate::run): response time, staleness and availability over a log | *Safe Speculative Replication* §6.3 |
+//! | [`distribute`] | [`run`](distribute::run): a publication for many receivers behind relays | |
 //! | [`writers`] | [`run`](writers::run): a prototype with a writer for each subtree, under the same failures | §7: PRACTI |
 //!
 //! A seed determines a run. Each failure is repeated from its seed.
@@ -19,7 +20,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod distribute;
 pub mod evaluate;
 pub mod faulty_disk;
+mod pool;
 pub mod simulate;
 pub mod writers;

@@ -10,7 +10,7 @@ use super::Storage;
 use super::clock::TrueTime;
 use super::durable::{Body, Durable, Operation};
 use super::medium::Medium;
-use super::pool::Pool;
+use crate::pool::Pool;
 
 /// A confirmation of a disk.
 #[derive(Clone, Copy, Debug)]

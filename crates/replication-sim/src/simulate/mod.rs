@@ -18,7 +18,6 @@ mod hosts;
 mod join;
 mod medium;
 mod network;
-mod pool;
 mod pump;
 mod relays;
 mod serve;

@@ -16,9 +16,9 @@ use super::clock::{MS, TrueTime};
 use super::disk::Done;
 use super::durable::Body;
 use super::hosts::{Common, OriginHost, ReplicaHost};
-use super::pool::Pool;
 use super::transfers::{InTransit, TransferId, Transfers};
 use super::{Options, Outcome, Situation, Situations, topology};
+use crate::pool::Pool;
 
 /// Something that happens at a time.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 //! The program `lull-lab`, which `lull lab` runs: commands for research. Parses arguments and prints.
 
 mod demo;
+mod distribute;
 mod documents;
 mod edits;
 mod emulate;
@@ -64,6 +65,7 @@ enum Command {
     Documents(documents::DocumentsArgs),
     Learn(learn::LearnArgs),
     Replicate(Box<replicate::ReplicateArgs>),
+    Distribute(distribute::DistributeArgs),
     Readers(Box<readers::ReadersArgs>),
     // It holds far more options than the others.
     Edits(Box<edits::EditsArgs>),
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
         Command::Documents(args) => documents::documents(&args),
         Command::Learn(args) => learn::learn(&args),
         Command::Replicate(args) => replicate::replicate(&args),
+        Command::Distribute(args) => distribute::distribute(&args),
         Command::Readers(args) => readers::readers(&args),
         Command::Edits(args) => edits::edits(&args),
         Command::Score(args) => score::score(args),

@@ -2,7 +2,7 @@
 
 /// Values by number.
 #[derive(Clone, Debug)]
-pub(super) struct Pool<T> {
+pub(crate) struct Pool<T> {
     places: Vec<Option<T>>,
     free: Vec<u32>,
 }
@@ -14,7 +14,7 @@ impl<T> Default for Pool<T> {
 }
 
 impl<T> Pool<T> {
-    pub(super) fn insert(&mut self, value: T) -> u32 {
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
         if let Some(place) = self.free.pop() {
             self.places[place as usize] = Some(value);
             return place;
@@ -23,14 +23,14 @@ impl<T> Pool<T> {
         u32::try_from(self.places.len() - 1).expect("fewer values than 2³²")
     }
 
-    pub(super) fn take(&mut self, place: u32) -> Option<T> {
+    pub(crate) fn take(&mut self, place: u32) -> Option<T> {
         let value = self.places.get_mut(place as usize)?.take()?;
         self.free.push(place);
         Some(value)
     }
 
     /// Takes all of them. Their slots stay taken until no event can name them any more.
-    pub(super) fn drain(&mut self) -> Vec<T> {
+    pub(crate) fn drain(&mut self) -> Vec<T> {
         self.free.clear();
         self.places.drain(..).flatten().collect()
     }
