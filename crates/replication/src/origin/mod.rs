@@ -41,7 +41,7 @@ mod urgency;
 mod work;
 mod writes;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use lull_cc::Bytes;
@@ -114,6 +114,8 @@ pub struct Origin<P> {
     bodies: Bodies<P>,
     ranking: Ranking,
     peers: BTreeMap<ReplicaId, Peer>,
+    /// Those whose queues may still be filled.
+    filling: BTreeSet<ReplicaId>,
     /// Replicas below those that are relays.
     below: Below,
     /// The state with which replicas compare theirs.
@@ -150,6 +152,7 @@ impl<P: Clone> Origin<P> {
             bodies: Bodies::new(BodyReferences::new(bodies)),
             ranking: Ranking::new(policy),
             peers: BTreeMap::new(),
+            filling: BTreeSet::new(),
             below: Below::default(),
             snapshot: None,
             building: None,
@@ -395,6 +398,7 @@ impl<P: Clone> Origin<P> {
                 if position.is_none() {
                     // In order, too: nothing in the log brings them.
                     peer.queue_all(self.ranking.all());
+                    self.filling.extend(peer.filling.is_some().then_some(replica));
                 } else if first && !self.config.strategy.is_in_order() {
                     // The replica reports missing bodies only for applied commits. In this incarnation
                     // nothing says which other bodies arrived.

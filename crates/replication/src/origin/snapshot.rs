@@ -91,8 +91,9 @@ impl<P: Clone> Origin<P> {
             return;
         }
         let snapshot = Arc::new(Snapshot { position, stamp, tree: builder.finish() });
-        for peer in self.peers.values_mut() {
+        for (replica, peer) in &mut self.peers {
             let again = peer.compare_with(&snapshot, self.ranking.all());
+            self.filling.extend(peer.filling.is_some().then_some(*replica));
             self.counters.resyncs_again += u64::from(again);
         }
         self.snapshot = Some(snapshot);

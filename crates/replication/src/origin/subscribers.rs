@@ -31,14 +31,14 @@ impl<P: Clone> Origin<P> {
 
     /// Whether bodies of all names of some replica are still to be queued.
     pub(super) fn is_filling(&self) -> bool {
-        self.peers.values().any(|peer| peer.filling.is_some())
+        !self.filling.is_empty()
     }
 
     /// Queues more bodies for replicas that take some names only and have none of their bodies.
     pub(super) fn fill_some(&mut self) {
-        let Some(peer) = self.peers.values_mut().find(|peer| peer.filling.is_some()) else {
-            return;
-        };
+        let Some(replica) = self.filling.pop_first() else { return };
+        let Some(peer) = self.peers.get_mut(&replica) else { return };
+        // It may have been given up since.
         let Some(last) = peer.filling.take() else { return };
         let from = last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let objects = self.state.image.objects.range::<Path, _>((from, Bound::Unbounded));
@@ -46,6 +46,7 @@ impl<P: Clone> Origin<P> {
         for (count, (path, _)) in objects.enumerate() {
             if count == self.config.slice {
                 peer.filling = Some(last);
+                self.filling.insert(replica);
                 return;
             }
             if let Some(ranked) = self.ranking.get(path) {
