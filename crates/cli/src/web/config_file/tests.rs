@@ -25,7 +25,6 @@ access-log = "access.log"
 [[site]]
 names = ["a.example", "*.a.example"]
 upstream = ["http://127.0.0.1:8080", "unix:/run/a.sock"]
-prefetch-upstream = ["http://127.0.0.1:8090", "unix:/run/b.sock"]
 cert = "a.pem"
 key = "a.key"
 redirect-to-https = true
@@ -52,7 +51,6 @@ X-Frame-Options = "DENY"
 path = "/api/"
 upstream = "http://127.0.0.1:9000"
 upstream-host = "api.internal"
-prefetch-upstream = "http://127.0.0.1:9001"
 
 [[site]]
 upstream = "http://127.0.0.1:8081"
@@ -69,7 +67,6 @@ fn file_is_read_as_it_describes_the_sites() {
     let [site, rest] = &config.sites[..] else { panic!("{}", config.sites.len()) };
     assert_eq!(site.names, ["a.example", "*.a.example"]);
     assert_eq!(site.upstream.servers.len(), 2);
-    assert_eq!(site.upstream.prefetch_servers.len(), 2);
     assert_eq!(site.redirect_to_https, Some(443));
     assert_eq!(site.hsts.as_ref().unwrap(), "max-age=600; includeSubDomains");
     let health = site.upstream.health.as_ref().unwrap();
@@ -77,7 +74,6 @@ fn file_is_read_as_it_describes_the_sites() {
     assert_eq!(&site.error_pages[&502].body[..], b"<h1>Sorry</h1>");
     assert_eq!(site.routes[0].prefix, "/api/");
     assert_eq!(site.routes[0].upstream.host.as_ref().unwrap(), "api.internal");
-    assert_eq!(site.routes[0].upstream.prefetch_servers[0].to_string(), "http://127.0.0.1:9001");
     assert!(site.certificate.as_ref().unwrap().key.is_absolute());
     assert!(rest.names.is_empty() && rest.certificate.is_none());
     assert_eq!(prefetching[0].1, ["a.example"]);
@@ -93,6 +89,18 @@ fn with(old: &str, new: &str) -> String {
 fn earlier_names_of_keys_are_still_read() {
     let text = with("control-group-share = 0.1", "hold-back = 0.1\nleast-worth = 0.5");
     assert!(read(&text).is_ok());
+}
+
+#[test]
+fn prefetch_servers_are_read_for_sites_and_routes() {
+    let of_site =
+        with("deny = [", "prefetch-upstream = [\"http://[::1]:1\", \"unix:/b\"]\ndeny = [");
+    let of_route = of_site
+        .replace("upstream-host = ", "prefetch-upstream = \"http://[::1]:2\"\nupstream-host = ");
+    let (config, _) = read(&of_route).unwrap().into_config();
+    let site = &config.sites[0];
+    assert_eq!(site.upstream.prefetch_servers.len(), 2);
+    assert_eq!(site.routes[0].upstream.prefetch_servers[0].to_string(), "http://[::1]:2");
 }
 
 #[test]
