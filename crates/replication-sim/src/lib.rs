@@ -23,6 +23,7 @@
 pub mod distribute;
 pub mod evaluate;
 pub mod faulty_disk;
+mod instant_disk;
 mod pool;
 pub mod simulate;
 pub mod writers;

@@ -4,7 +4,6 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use lull_cc::{Bytes, Rate, Timestamp};
-use lull_replication::BodyEffect;
 use lull_replication::message::{Frame, ToOrigin, ToReplica};
 use lull_replication::origin::{
     self, Image, Origin, Put, ReadsPerWriteAndByte, Transaction, TransactionId,
@@ -20,6 +19,7 @@ use super::link::{Link, Transfer};
 use super::node::Node;
 use super::tree::Tree;
 use super::{Options, Outcome};
+use crate::instant_disk;
 use crate::pool::Pool;
 
 const SECOND: u64 = 1_000_000_000;
@@ -278,17 +278,7 @@ impl World {
     fn work_at_origin(&mut self) {
         let now = reading(self.now);
         loop {
-            while let Some(effect) = self.origin.poll_effect() {
-                match effect {
-                    origin::Effect::Body(BodyEffect::Store(payload)) => {
-                        self.origin.handle_stored(now, &payload.digest, Ok(()));
-                    }
-                    origin::Effect::Body(BodyEffect::Drop(digest)) => {
-                        self.origin.handle_dropped(now, &digest);
-                    }
-                    origin::Effect::Append(_) => self.origin.handle_appended(now, Ok(())),
-                }
-            }
+            instant_disk::carry_out(&mut self.origin, now);
             while self.origin.poll_garbage().is_some() {}
             if !self.origin.has_more() {
                 break;

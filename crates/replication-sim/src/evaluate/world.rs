@@ -18,6 +18,7 @@ use super::link::{Carried, Link};
 use super::measure::{Outcome, Tally, seconds};
 use super::objects::{beginning, path, payload, request};
 use super::{Options, Workload, cut};
+use crate::instant_disk;
 
 /// How long to wait for answers after the last read.
 const TIMEOUT: u64 = 3_600_000_000_000;
@@ -257,17 +258,7 @@ impl<'a> World<'a> {
     /// Carries out the origin's requests, and sends its messages to these replicas.
     fn pump_origin(&mut self, told: core::ops::Range<usize>) {
         let now = reading(self.now);
-        while let Some(effect) = self.origin.poll_effect() {
-            match effect {
-                origin::Effect::Body(BodyEffect::Store(payload)) => {
-                    self.origin.handle_stored(now, &payload.digest, Ok(()));
-                }
-                origin::Effect::Body(BodyEffect::Drop(digest)) => {
-                    self.origin.handle_dropped(now, &digest);
-                }
-                origin::Effect::Append(_) => self.origin.handle_appended(now, Ok(())),
-            }
-        }
+        instant_disk::carry_out(&mut self.origin, now);
         while let Some(event) = self.origin.poll_event() {
             match event {
                 origin::Event::Acknowledged { transaction, sequence } => {

@@ -106,8 +106,8 @@ fn awaited_prefetch_is_sent_to_the_server_for_demand() {
 fn visits_continue_while_the_prefetch_server_is_down() {
     let (_go, gate) = channel();
     let first = server("first", &Arc::default(), gate);
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let proxy = TwoServers::proxy(first, nobody);
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let proxy = TwoServers::proxy(first, closed);
     // The script may ask again later. Robots rules come from the server for demand.
     until(|| proxy.exchange(prefetch("/known", "1", "")).header("x-lull") == Some("3"));
     assert_eq!(proxy.exchange(visit("/a", "")).status(), 200);
