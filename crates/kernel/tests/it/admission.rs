@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use lull_kernel::{Admission, admit};
@@ -139,6 +140,14 @@ fn outcome(socket: &OwnedFd) -> String {
     }
 }
 
+/// A server that accepts all connections. One that did not would drop SYNs when its queue of 129 is full.
+fn accepting() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || listener.incoming().collect::<Vec<_>>());
+    address
+}
+
 /// When all of them were connected, from the beginning of the first one, in milliseconds.
 fn connected_at(attempts: &[Attempt]) -> Vec<u64> {
     assert!(attempts.iter().all(|attempt| attempt.outcome == "connected"), "{attempts:?}");
@@ -149,8 +158,7 @@ fn connected_at(attempts: &[Attempt]) -> Vec<u64> {
 fn connections_that_start_together_are_spread_out() {
     needs!(bpf(), command("ip"));
     enter();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+    let address = accepting();
     let cgroup = TestCgroup::new();
     let admission =
         Admission { gap: Duration::from_millis(20), longest: Duration::from_millis(600) };
