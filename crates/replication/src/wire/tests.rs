@@ -3,6 +3,7 @@
 mod bodies;
 mod fetch;
 mod preface;
+mod vectors;
 
 use core::time::Duration;
 
