@@ -144,6 +144,22 @@ mod tests {
     }
 
     #[test]
+    fn earlier_option_names_still_work() {
+        for (command, earlier, now) in [
+            ("replicate access.log", "--letter", "--paper-exact"),
+            ("score", "--held-out", "--validation-cells"),
+            ("readers --into files access.log", "--waits 2s", "--slow-read-threshold 2s"),
+            ("replay --to http://[::1]:80 access.log", "--among 7", "--spread-over-clients 7"),
+        ] {
+            let parsed = |option: &str| {
+                let line = format!("lab {command} {option}");
+                Cli::command().try_get_matches_from(line.split(' ')).unwrap()
+            };
+            assert_eq!(parsed(earlier), parsed(now), "{earlier}");
+        }
+    }
+
+    #[test]
     fn reference_of_commands_is_current() {
         let about = "All commands of `lull lab`, with all options, as `--help` shows them. The program `lull-lab` \
                      runs them; it must be in the same folder as `lull`.";
