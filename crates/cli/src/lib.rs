@@ -1,4 +1,4 @@
-//! The parts that the programs `lull` and `lull-lab` share: messages, arguments, log lines, access logs and replaced files.
+//! The parts that the programs `lull` and `lull-lab` share: messages, arguments, log lines and access logs.
 //!
 //! Both programs only parse arguments and print. Their work is done in the other crates.
 //!
@@ -9,7 +9,6 @@
 //! ```
 
 pub mod arguments;
-pub mod durable;
 pub mod help;
 pub mod log;
 pub mod logs;

@@ -16,9 +16,9 @@ use lull_speculate::predict::PpmParameters;
 use lull_web::nps::Learn;
 use lull_web::proxy::Event;
 
-use lull_cli::durable::Replacement;
 use lull_cli::logs::{Contents, LogArgs, Logs};
 use lull_cli::text::{count, plain, print_line, table};
+use lull_durable::Replacement;
 
 mod eval;
 mod explain;
@@ -138,7 +138,7 @@ struct LearnedRange {
 }
 
 impl LearnedRange {
-    /// Those until `latest`. The model knows its latest second, but no fraction of it; a log may have
+    /// The entries until `latest`. The model knows its latest second, but no fraction of it; a log may have
     /// milliseconds.
     fn of(latest: Timestamp) -> Self {
         LearnedRange { second: latest.as_nanos() / 1_000_000_000 }

@@ -297,7 +297,7 @@ fn of_origin(status: &Value, replicas: &[Value], before: &[Value], seconds: f64)
     }
 }
 
-/// What was sent to a replica.
+/// The bytes that were sent to a replica, as text.
 fn sent_text(one: &Value) -> String {
     let urgent = one["urgent_bytes"].as_u64().unwrap_or(0);
     let background = one["speculative_bytes"].as_u64().unwrap_or(0).saturating_sub(urgent);
@@ -395,7 +395,7 @@ fn stock_text(one: &Value) -> String {
     text + &more.map(|more| format!(", {more}")).collect::<String>()
 }
 
-/// What a replica leaves out, because it does not subscribe to it; none if it takes all.
+/// The bytes that a replica leaves out, because it does not subscribe to them; none if it takes all.
 fn unsubscribed_text(status: &Value) -> Option<String> {
     status["only"].as_array().filter(|only| !only.is_empty())?;
     let count = |name: &str| status[name].as_u64();

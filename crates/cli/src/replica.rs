@@ -186,7 +186,7 @@ pub(crate) struct RunArgs {
     /// The link is metered: receive no file before it is read. Names, sizes and times of all files are received
     #[arg(long, conflicts_with_all = ["only", "price_per_gb"])]
     metered: bool,
-    /// What a gigabyte over this link costs, in reads: receive a file only if it is likely to be read that often for each
+    /// Price of a gigabyte over this link, in reads: receive a file only if it is likely to be read that often for each
     /// gigabyte before it is overwritten. Other files are fetched when they are read. 1000 are a read of 1 MB
     /// [default: no price]
     #[arg(long, value_name = "READS", value_parser = price)]

@@ -4,23 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use anyhow::Context;
 
-/// Text from a log, with control characters escaped, because a terminal would obey them.
-pub fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            plain.extend(character.escape_default());
-        } else {
-            plain.push(character);
-        }
-    }
-    plain
-}
-
-/// A count with its unit, singular or plural.
-pub fn count(number: u64, one: &str, more: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { more })
-}
+pub use lull_logs::text::{count, plain};
 
 /// Aligns the columns of a table: the first to the left, the others to the right, the last as it is.
 pub fn table(rows: &[Vec<String>]) -> String {

@@ -9,10 +9,10 @@ const ARROW: &[&[&str]] = &[
     &["cli"],
     &["replication-sim"],
     &["web", "replication-daemon", "lab", "load", "monitor"],
-    &["emulator"],
+    &["emulator", "logs"],
     &["transport", "kernel", "metrics", "replication", "sim", "speculate"],
     &["cc"],
-    &["units"],
+    &["units", "durable"],
 ];
 
 /// Imports within one line of the arrow or against it, for tests only.

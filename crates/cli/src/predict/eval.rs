@@ -77,9 +77,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         bail!("all requests are within one second, which cannot be split: name more logs");
     }
     let plan = Plan::split(first, last, args.split, (1.0 - args.split) * VALIDATION);
-    logs.show("measuring");
-    let evaluation = measure(&logs, &plan);
-    logs.hide();
+    let evaluation = measure(&logs.show("measuring"), &plan);
     let result = Results { contents, evaluation: evaluation?, split: args.split };
     if result.test().first().is_none_or(|one| one.pages == 0) {
         bail!(
@@ -122,7 +120,7 @@ fn compared_predictors() -> Vec<(String, Box<dyn Predictor>)> {
     all
 }
 
-fn measure(logs: &Logs, plan: &Plan) -> anyhow::Result<Evaluation> {
+fn measure(logs: &lull_logs::Logs, plan: &Plan) -> anyhow::Result<Evaluation> {
     let mut predictors = compared_predictors();
     let mut named: Vec<NamedPredictor<'_>> = predictors
         .iter_mut()

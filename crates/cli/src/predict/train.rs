@@ -12,9 +12,9 @@ use lull_speculate::predict::PpmParameters;
 use serde_json::json;
 
 use super::{LearnedRange, count, print_line};
-use lull_cli::durable::Replacement;
 use lull_cli::logs::contents::{self, Contents};
 use lull_cli::logs::{LogArgs, Logs};
+use lull_durable::Replacement;
 
 const EXAMPLES: &str = "\
 Examples:

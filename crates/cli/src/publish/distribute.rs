@@ -117,7 +117,7 @@ fn is_final(host: &HostStatus) -> bool {
     matches!(&*host.phase, "done" | "revoked")
 }
 
-/// What was printed so far.
+/// The output so far.
 struct Shown {
     json: bool,
     bars: MultiProgress,

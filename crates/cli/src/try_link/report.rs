@@ -1,4 +1,4 @@
-//! What was measured, as text and as JSON.
+//! The measurements as text and as JSON.
 
 use std::time::Duration;
 

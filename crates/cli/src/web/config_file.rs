@@ -87,7 +87,7 @@ impl Setup {
     /// Reads a file and checks it, as far as it can be checked without listening.
     ///
     /// # Errors
-    /// What is wrong first, with its line and what to do.
+    /// The first error, with its line and remedy.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).map_err(|error| FileError {
             path: path.to_owned(),
@@ -123,7 +123,7 @@ impl Setup {
         Ok(Setup { server, acme, sites })
     }
 
-    /// What no site says, as text to compare.
+    /// The settings outside of sites, as text to compare.
     pub(super) fn shared(&self) -> String {
         let background = self.sites.iter().find_map(|site| site.prefetching.service_worker());
         format!("{:?} {:?} {background:?}", self.server, self.acme)

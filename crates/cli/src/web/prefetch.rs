@@ -19,8 +19,8 @@ use lull_web::policy::{self, Harmless, OwnersRules, Pattern, Policy};
 use lull_web::proxy::{Listen, MAX_SERVERS, Upstream};
 
 use crate::predict;
-use lull_cli::durable::Replacement;
 use lull_cli::logs::LogArgs;
+use lull_durable::Replacement;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Prefetching")]

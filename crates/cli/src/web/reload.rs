@@ -9,7 +9,7 @@ use lull_web::proxy::{Event, Listener, NextSite, Server};
 
 use super::config_file::{Setup, SiteSetup};
 
-/// What a file said when it was read last, to find what has changed.
+/// A file's contents at the last reading, to find changes.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct FileContents {
     /// Everything that is no site.

@@ -9,7 +9,7 @@ use lull_cli::arguments::{background, dscp, seconds};
 use lull_transport::Dscp;
 use lull_web::proxy::{AccessLog, Config, Limits, Listen, SiteConfig, Timeouts};
 
-/// What all sites share.
+/// The arguments that all sites share.
 #[derive(Debug, clap::Args)]
 pub(super) struct ServerArgs {
     /// Address for clients: HOST:PORT, http://HOST:PORT or https://HOST:PORT. Without a scheme it is https if

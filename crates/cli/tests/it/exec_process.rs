@@ -269,7 +269,7 @@ fn program_that_outlives_lull_stays_in_background() {
     eventually("the program ends", || !runs(&program));
     finish(&mut lull(&["exec", "--cc", "reno", "--", "true"])).ok();
     assert!(!cgroup.exists());
-    assert!(!nice.is_loaded(), "nobody needs it any more");
+    assert!(!nice.is_loaded(), "no program needs it any more");
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn full_origin_rejects_whole_writes_and_continues() {
     assert!(written.len() > 3 && refused.len() > 15, "{refused:?}");
     // Not every write needs to report it.
     let words = "the disk is full: free space; until then writes are rejected";
-    eventually("it is told", || site.told("origin", "full") == [words]);
+    eventually("it is reported", || site.told("origin", "full") == [words]);
     assert_eq!(site.status("origin")["disk_full"], true);
     let status = finish(&mut lull(&["status", &site.path("origin")])).ok();
     assert!(status.contains("\n  the disk was full within the last minute"), "{status}");
@@ -92,7 +92,7 @@ fn full_origin_rejects_whole_writes_and_continues() {
     site.start_origin();
     assert_eq!(sequence(&site, "origin"), written.len());
     assert!(!write(&site, &mut written, "/large", 65));
-    eventually("it is told", || site.told("origin", "full") == [words]);
+    eventually("it is reported", || site.told("origin", "full") == [words]);
     disk.grow(96);
     for (name, number) in &refused {
         assert!(write(&site, &mut written, name, *number), "there is room for {name}");
@@ -164,7 +164,7 @@ fn full_replica_continues_and_catches_up() {
     // Bodies leave space for commits, which wait for them or for a session that has to see them.
     let last = format!("Lull-Session: {}\r\n", after["/overwritten"].1);
     let sees_all = || site.ask("paris", "GET", "/0", &last, b"").status == 200;
-    eventually("all that it is told of", sees_all);
+    eventually("it receives all changes", sees_all);
     assert_eq!(sequence(&site, "paris"), before.len() + after.len() + 1);
     disk.fill();
     assert!(!goes_on(&site));

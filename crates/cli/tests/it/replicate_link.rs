@@ -63,7 +63,7 @@ fn clock_difference_is_reported_and_staleness_bounded() {
         );
         assert_eq!(site.put("/a", b"old").status, 200);
         eventually("the first", || site.get("paris", "/a").body == b"old");
-        eventually("it is told", || !site.told("paris", "skew").is_empty());
+        eventually("it is reported", || !site.told("paris", "skew").is_empty());
         eventually("how far", || are_around(&site.status("paris")["skew_seconds"], ahead));
         eventually("at the origin, too", || {
             are_around(&site.status("origin")["replicas"][0]["skew_seconds"], ahead)

@@ -64,7 +64,7 @@ fn three_levels_follow_each_publication() {
     write(&source, "2");
     site.publish(&source, &[]);
     eventually("the end", || site.status("paris")["connected"] == false);
-    // Without a connection, the files of before are shown.
+    // Without a connection, the earlier files are shown.
     assert!(site.get("london", "/page").body == [b'1'; 1_000]);
     site.start_replica("relay", &["--relay", &relay]);
     for name in all {

@@ -94,7 +94,7 @@ fn names_differing_in_case_are_reported_and_skipped() {
     let has = |name: &str| ask(&site, "/.lull/tree").contains(&format!("\"{name}\""));
     eventually("what clashes with nothing", || has("other") && has("README"));
     let told = || site.told("origin", "skipped");
-    eventually("it is told", || !told().is_empty());
+    eventually("it is reported", || !told().is_empty());
     write("later");
     eventually("what comes later", || has("later"));
     assert!(!has("readme"));

@@ -1,4 +1,4 @@
-"""Attaches a program that does nothing but return a value to a cgroup.
+"""Attaches a program that only returns a value to a cgroup.
 
 Arguments: the folder of the cgroup, the type of the program (bpf_prog_type), the type of the attachment
 (bpf_attach_type), the flags of the attachment, and the value.

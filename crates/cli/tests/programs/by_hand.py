@@ -41,7 +41,7 @@ def checksum(data):
 
 
 class Peer:
-    """The receiver. Sequence numbers are told in bytes, from the first one of the sender."""
+    """The receiver. Sequence numbers are given in bytes, from the first one of the sender."""
 
     def __init__(self):
         self.raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))

@@ -54,7 +54,7 @@ class Job:
         )
 
     def _take_terminal(self):
-        # Whoever runs the tests in the background has these ignored, and that is inherited.
+        # A shell that runs the tests in the background ignores these, and that is inherited.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)
         os.setsid()

@@ -13,7 +13,7 @@ import time
 
 from job import Job
 
-# Its child is of its group, and of nobody else's.
+# Its child is of its group, and of no other.
 SUSPENDED = """
 import os, signal
 def say(line):
@@ -25,7 +25,7 @@ child = os.fork()
 if child == 0:
     signal.pause()
     os._exit(0)
-# Told to stop with all others it might be told to go on before it has, and nobody would be told of that.
+# Told to stop with all others it might be told to go on before it has, and no process would be notified.
 os.kill(child, signal.SIGSTOP)
 os.waitpid(child, os.WUNTRACED)
 os.killpg(os.getpgrp(), signal.SIGSTOP)
@@ -51,7 +51,7 @@ def wait_for_stop_signal(pid, field):
 mode, control = sys.argv[1], (sys.argv[2:] or ["reno"])[0]
 if mode == "early":
     program = ["sh", "-c", "echo started; read line; echo got $line; exit 3"]
-    # Nobody sets anything up while what is loaded is locked.
+    # No process sets anything up while what is loaded is locked.
     lock = os.open("/sys/fs/bpf/lull", os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
 else:

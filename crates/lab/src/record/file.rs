@@ -151,14 +151,14 @@ impl Recorder {
         if !packed.exists() {
             return Ok(());
         }
-        let beside = packed.with_extension("gz.new");
         let pack = || -> io::Result<()> {
             let text = fs::read(&self.path)?;
-            // Without a name and a time in it, so that equal records give equal files.
-            let mut encoder = GzEncoder::new(File::create(&beside)?, Compression::best());
-            encoder.write_all(&text)?;
-            encoder.finish()?.sync_data()?;
-            fs::rename(&beside, &packed)?;
+            lull_durable::replace_by(&packed, |to| {
+                // Without a name and a time in it, so that equal records give equal files.
+                let mut encoder = GzEncoder::new(to, Compression::best());
+                encoder.write_all(&text)?;
+                encoder.finish().map(|_| ())
+            })?;
             fs::remove_file(&self.path)
         };
         pack().map_err(|source| RecordError::System { path: packed.clone(), source })
@@ -241,7 +241,8 @@ impl Recorder {
         Ok(dropped)
     }
 
-    /// Replaces the contents of the record by `text`, atomically.
+    /// Replaces the contents of the record by `text`, atomically. The new file must be open and locked before it has
+    /// the name, which `lull_durable` does not offer.
     fn replace(&mut self, text: &str) -> Result<(), RecordError> {
         let path = self.path.clone();
         let error = |source| RecordError::System { path: path.clone(), source };

@@ -1,8 +1,7 @@
 //! Files that only their owner may read, and that are there completely or not at all.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -43,20 +42,5 @@ pub(super) fn write<T: Serialize>(folder: &Path, value: &T) -> Result<(), Identi
     let path = file(folder);
     let failed = |source| IdentityError::File { path: path.clone(), source };
     let bytes = serde_json::to_vec_pretty(value).map_err(io::Error::from).map_err(failed)?;
-    let beside = path.with_extension("new");
-    let mut options = OpenOptions::new();
-    // A file left by a crash may have other permissions.
-    match fs::remove_file(&beside) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
-    }
-    let written =
-        options.write(true).create_new(true).mode(0o600).open(&beside).and_then(|mut file| {
-            file.write_all(&bytes)?;
-            file.sync_all()
-        });
-    written
-        .and_then(|()| fs::rename(&beside, &path))
-        .and_then(|()| File::open(folder)?.sync_all())
-        .map_err(failed)
+    lull_durable::replace_private(&path, &bytes).map_err(failed)
 }

@@ -1,6 +1,6 @@
 //! The file in an origin's folder that names its log.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path as FilePath;
 
@@ -73,11 +73,7 @@ fn parse(text: &str) -> Option<NodeId> {
 
 /// Replaces the file, durably.
 fn write(folder: &FilePath, kept: &RecordFile) -> io::Result<()> {
-    let (path, beside) = (folder.join(NAME), folder.join(format!("{NAME}.new")));
-    fs::write(&beside, serde_json::to_vec_pretty(kept)?)?;
-    File::open(&beside)?.sync_all()?;
-    fs::rename(&beside, &path)?;
-    File::open(folder)?.sync_all()
+    lull_durable::replace(&folder.join(NAME), &serde_json::to_vec_pretty(kept)?)
 }
 
 #[cfg(test)]

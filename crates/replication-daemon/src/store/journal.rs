@@ -139,7 +139,8 @@ impl<S: State> Store<S> {
         if folder.join(DATABASE).exists() {
             return Err(StoreError::Exists(folder.to_owned()));
         }
-        // It gets its final name when it is complete: an interrupted creation leaves no store.
+        // It gets its final name when it is complete: an interrupted creation leaves no store. The database writes
+        // and syncs its file by itself, so `lull_durable` cannot.
         let beside = folder.join(format!("{DATABASE}.new"));
         match std::fs::remove_file(&beside) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
@@ -405,7 +406,7 @@ impl<S: State> Store<S> {
                 self.shortage.remember(jobs.iter().map(size_of::<S>).sum(), begun.elapsed());
                 let (_, transactions) = self.shared.with(head::<S>)?;
                 // It may have failed after it was complete.
-                // What another log has cannot be refused any more.
+                // An entry of another log cannot be refused any more.
                 if transactions == self.transactions && self.upstream.is_none() {
                     Ok(Err(DiskFull))
                 } else {

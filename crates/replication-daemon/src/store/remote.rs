@@ -1,7 +1,7 @@
 //! Bodies whose durable copies are in a bucket. The folder has copies of those that were used recently.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path as FilePath;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -82,15 +82,10 @@ impl Record {
 
     /// Replaces the file, durably.
     fn write(&self, folder: &FilePath) -> Result<(), StoreError> {
-        let (path, beside) = (folder.join(RECORD), folder.join(format!("{RECORD}.new")));
-        let write = || {
-            let bytes = serde_json::to_vec_pretty(self).map_err(io::Error::from)?;
-            fs::write(&beside, bytes)?;
-            File::open(&beside)?.sync_all()?;
-            fs::rename(&beside, &path)?;
-            File::open(folder)?.sync_all()
-        };
-        write().map_err(|source| StoreError::Folder { path: path.clone(), source })
+        let path = folder.join(RECORD);
+        let bytes = serde_json::to_vec_pretty(self).map_err(io::Error::from);
+        let written = bytes.and_then(|bytes| lull_durable::replace(&path, &bytes));
+        written.map_err(|source| StoreError::Folder { path, source })
     }
 }
 

@@ -76,7 +76,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, alias = "among", value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     spread_over_clients: Option<u32>,
-    /// What is prefetched, and when: see below
+    /// Strategy of prefetching: see below
     #[arg(long, value_name = "HOW", default_value = "none")]
     prefetch: Prefetch,
     /// Maximum length of a list of ppm

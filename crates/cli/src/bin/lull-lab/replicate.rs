@@ -35,7 +35,7 @@ proportion to their reads, the rest to any file. All files have the longest leng
 pub(crate) struct ReplicateArgs {
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// What is pushed, and how: demand, push-all, threshold=P or trip, as for lull origin run --strategy
+    /// Push strategy: demand, push-all, threshold=P or trip, as for lull origin run --strategy
     #[arg(long, value_name = "STRATEGY", default_value = "trip")]
     strategy: Strategy,
     /// Apply invalidations at once, as all strategies but trip do: trip with Δ = 0

@@ -59,7 +59,7 @@ impl Options {
         let arguments = arguments(source, name, at, value)?;
         let all = std::iter::once("lull web").chain(arguments.iter().map(String::as_str));
         match command.try_get_matches_from(all) {
-            // What it needs beside it may come later.
+            // Keys that it requires may come later.
             Err(error) if error.kind() != ErrorKind::MissingRequiredArgument => {
                 return Err(source.error(at, invalid_value(name, &error)));
             }
@@ -82,7 +82,7 @@ impl Options {
     }
 }
 
-/// What a key is as arguments.
+/// A key as command-line arguments.
 fn arguments(
     source: &Source<'_>,
     name: &str,

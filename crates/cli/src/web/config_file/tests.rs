@@ -1,6 +1,6 @@
 use super::*;
 
-/// What comes of a file with this text, and files beside it.
+/// Reads a file with this text, and files beside it.
 fn read(text: &str) -> Result<Setup> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("web.toml");

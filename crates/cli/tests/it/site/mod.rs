@@ -19,7 +19,7 @@ use crate::support::{Kept, LULL, finish, lull};
 
 /// The longest answer by HTTP.
 const LIMIT: Duration = Duration::from_secs(120);
-pub(crate) const TOKEN: &str = "a token that nobody guesses";
+pub(crate) const TOKEN: &str = "a token that is hard to guess";
 
 /// The events of a daemon since the listener began.
 type Events = Arc<Mutex<Vec<Value>>>;

@@ -8,8 +8,7 @@ mod challenges;
 mod expiry;
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,6 +17,7 @@ use instant_acme::{
     Account, AccountCredentials, AuthorizationStatus, ChallengeType, Identifier, NewAccount,
     NewOrder, OrderStatus, RetryPolicy,
 };
+use lull_durable::replace_private;
 use tokio::time::sleep;
 
 use super::config::CertificateFiles;
@@ -95,22 +95,15 @@ pub(crate) fn prepare(acme: &AcmeConfig, sites: &mut [SiteConfig]) -> Result<()>
             fs::create_dir_all(&acme.folder).map_err(error(&acme.folder))?;
             let made = rcgen::generate_simple_self_signed(site.names.clone());
             let pair = made.map_err(|why| Error::SelfSigned(why.to_string()))?;
-            write(&files.key, &pair.signing_key.serialize_pem()).map_err(error(&files.key))?;
-            write(&files.certificates, &pair.cert.pem()).map_err(error(&files.certificates))?;
+            let write = |path: &Path, text: String| {
+                replace_private(path, text.as_bytes()).map_err(error(path))
+            };
+            write(&files.key, pair.signing_key.serialize_pem())?;
+            write(&files.certificates, pair.cert.pem())?;
         }
         site.certificate = Some(files);
     }
     Ok(())
-}
-
-/// Writes a file that only its owner reads, whole or not at all.
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let mut options = fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&beside, path)
 }
 
 /// Keeps the certificate of a site up to date, until it is dropped. `issued` is called for each new one.
@@ -182,7 +175,8 @@ async fn issue(
     let chain = order.poll_certificate(&retries).await?;
     for (path, text) in [(&files.key, &key), (&files.certificates, &chain)] {
         let path = path.clone();
-        write(&path, text).map_err(|source| NotIssued::Write { path, source })?;
+        replace_private(&path, text.as_bytes())
+            .map_err(|source| NotIssued::Write { path, source })?;
     }
     Ok(())
 }
@@ -210,6 +204,6 @@ async fn account(acme: &AcmeConfig) -> std::result::Result<Account, NotIssued> {
     };
     let (account, credentials) = builder.create(&new, acme.directory.clone(), None).await?;
     let kept = serde_json::to_string(&(&acme.directory, &credentials)).unwrap_or_default();
-    write(&path, &kept).map_err(|source| NotIssued::Write { path, source })?;
+    replace_private(&path, kept.as_bytes()).map_err(|source| NotIssued::Write { path, source })?;
     Ok(account)
 }

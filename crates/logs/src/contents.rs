@@ -220,7 +220,7 @@ fn most_of(reader: &Reader) -> Option<(&LineError, &BadLines)> {
     reader.bad().iter().rev().max_by_key(|(_, bad)| bad.count)
 }
 
-/// What to do about unreadable lines.
+/// The remedy for unreadable lines.
 fn remedy(why: LineError) -> &'static str {
     match why {
         LineError::Proxied => {

@@ -1,20 +1,18 @@
-//! Access logs on disks: several of them, rotated, compressed, damaged.
+//! The logs of a command line, read in the order of their times.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, BufRead, Read};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_cc::Timestamp;
-use lull_speculate::log::{
-    ClientField, Clock, Entry, MAX_LINE_BYTES, Network, Options, Reader, Span, Template, Trust,
-};
+use lull_speculate::log::{Clock, Entry, MAX_LINE_BYTES, Options, Reader, Span};
 
-use super::contents::{Contents, ReadResult};
-use super::unpack::{self, Damage, Unpacked};
+use crate::LogsError;
+use crate::contents::{Contents, ReadResult};
+use crate::unpack::{self, Damage, Unpacked};
 
 /// Lines that are read to detect the format: as many as [`Reader::detect`] reads, and some that are empty or
 /// directives.
@@ -26,36 +24,8 @@ const HEAD_BYTES: usize = 16 << 20;
 /// Dates of two lines within this time belong together: as long as a session lasts without a request.
 const NEAR: Duration = Duration::from_secs(30 * 60);
 
-/// How to read logs, and which of their addresses are the clients'.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct LogArgs {
-    /// Format of the lines, if Lull does not detect it: an nginx log_format, an Apache LogFormat, or
-    /// json:client=FIELD,time=FIELD,url=FIELD,method=FIELD,status=FIELD,... for JSON logs whose field names differ
-    #[arg(long, value_name = "FORMAT")]
-    format: Option<Template>,
-    /// Field with the client's address: x-forwarded-for, client (the format's own field, whatever a header
-    /// says), or the name of a JSON field, a column or a variable
-    #[arg(long, value_name = "FIELD")]
-    client_field: Option<ClientField>,
-    /// A proxy in front of the server, such as 10.0.0.5 or 10.0.0.0/8. The client is the last address in
-    /// X-Forwarded-For that is not a proxy. May be repeated
-    #[arg(long, value_name = "ADDRESS")]
-    trusted_proxy: Vec<Network>,
-}
-
-impl LogArgs {
-    /// Whether any of them is given.
-    pub fn are_given(&self) -> bool {
-        let LogArgs { format, client_field, trusted_proxy } = self;
-        format.is_some() || client_field.is_some() || !trusted_proxy.is_empty()
-    }
-
-    fn options(&self) -> Options {
-        let field = self.client_field.clone().unwrap_or_default();
-        let trust = Trust { field, proxies: self.trusted_proxy.clone() };
-        Options { template: self.format.clone(), trust }
-    }
-}
+/// Is called with the number of bytes whenever bytes of a log, as it is stored, were read.
+pub type Meter = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// A log on the command line.
 #[derive(Debug)]
@@ -82,11 +52,16 @@ impl Source {
         matches!(self, Source::Stream | Source::Pipe(_))
     }
 
-    fn open(&self) -> anyhow::Result<Box<dyn Read + '_>> {
+    /// The error when it cannot be read.
+    fn unreadable(&self, source: io::Error) -> LogsError {
+        LogsError::Unreadable { name: self.name(), source }
+    }
+
+    fn open(&self) -> Result<Box<dyn Read + '_>, LogsError> {
         Ok(match self {
-            Source::File(path) | Source::Pipe(path) => Box::new(
-                File::open(path).with_context(|| format!("{} cannot be read", self.name()))?,
-            ),
+            Source::File(path) | Source::Pipe(path) => {
+                Box::new(File::open(path).map_err(|source| self.unreadable(source))?)
+            }
             Source::Stream => Box::new(io::stdin().lock()),
             Source::Held(_, bytes) => Box::new(&bytes[..]),
         })
@@ -97,7 +72,6 @@ impl Source {
 pub type TimeRange = (Timestamp, Timestamp);
 
 /// The logs of a command line, in the order of their times.
-#[derive(Debug)]
 pub struct Logs {
     sources: Vec<Source>,
     /// When each begins, if that was determined.
@@ -105,34 +79,23 @@ pub struct Logs {
     /// Lines of other sites are left out, unless this is empty.
     sites: Vec<String>,
     options: Options,
-    bar: ProgressBar,
+    meter: Option<Meter>,
 }
 
 impl Logs {
-    /// Finds logs, and puts them into order.
-    ///
-    /// # Errors
-    /// As for [`named`](Logs::named) and [`in_order`](Logs::in_order).
-    pub fn find(paths: &[PathBuf], how: &LogArgs) -> anyhow::Result<Self> {
-        Logs::named(paths, how)?.in_order()
-    }
-
-    /// The logs with these names, unread so far.
+    /// The logs with these names, unread so far; `-` is the standard input.
     ///
     /// # Errors
     /// If one cannot be a log.
-    pub fn named(paths: &[PathBuf], how: &LogArgs) -> anyhow::Result<Self> {
+    pub fn named(paths: &[PathBuf], options: Options) -> Result<Self, LogsError> {
         let mut sources = Vec::new();
         for path in paths {
             let is_stream = path.as_os_str() == "-";
             if is_stream && sources.iter().any(|source| matches!(source, Source::Stream)) {
-                return Err(crate::message::UsageError(
-                    "'-' is given twice, but standard input can be read only once".into(),
-                )
-                .into());
+                return Err(LogsError::StandardInputTwice);
             }
             if !is_stream && path.is_dir() {
-                bail!("{} is a folder: name the logs in it", path.display());
+                return Err(LogsError::Folder(path.clone()));
             }
             sources.push(if is_stream {
                 Source::Stream
@@ -143,8 +106,7 @@ impl Logs {
             });
         }
         let begins = vec![None; sources.len()];
-        let (sites, bar) = (Vec::new(), ProgressBar::hidden());
-        Ok(Logs { sources, begins, sites, options: how.options(), bar })
+        Ok(Logs { sources, begins, sites: Vec::new(), options, meter: None })
     }
 
     /// The same without lines that name another site than these; if these are empty, all lines.
@@ -157,7 +119,7 @@ impl Logs {
     ///
     /// # Errors
     /// If one cannot be opened.
-    pub fn check(&self) -> anyhow::Result<()> {
+    pub fn check(&self) -> Result<(), LogsError> {
         for source in &self.sources {
             if matches!(source, Source::File(_)) {
                 source.open()?;
@@ -171,12 +133,12 @@ impl Logs {
     ///
     /// # Errors
     /// If one cannot be read.
-    pub fn in_order(mut self) -> anyhow::Result<Self> {
+    pub fn in_order(mut self) -> Result<Self, LogsError> {
         if self.sources.len() > 1 {
             self.hold()?;
             let mut timed = Vec::new();
             for source in core::mem::take(&mut self.sources) {
-                timed.push((first_time(&source, &self.options, &self.bar)?, source));
+                timed.push((first_time(&source, &self.options)?, source));
             }
             // A stable sort: those without a time come first, and equal ones in the given order.
             timed.sort_by_key(|(time, _)| *time);
@@ -186,60 +148,35 @@ impl Logs {
     }
 
     /// Makes sure that all can be read more than once.
-    pub fn hold(&mut self) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// If one cannot be read.
+    pub fn hold(&mut self) -> Result<(), LogsError> {
         for source in &mut self.sources {
             if source.is_read_once() {
                 // In compressed form, which takes less memory.
-                let (name, mut bytes) = (source.name(), Vec::new());
-                source.open()?.read_to_end(&mut bytes).with_context(|| unreadable(&name))?;
-                *source = Source::Held(name, bytes);
+                let mut bytes = Vec::new();
+                let read = source.open()?.read_to_end(&mut bytes);
+                read.map_err(|error| source.unreadable(error))?;
+                *source = Source::Held(source.name(), bytes);
             }
         }
         Ok(())
     }
 
-    /// Shows the progress of each of the next passes, on a terminal.
-    pub fn show(&mut self, what: &'static str) {
-        if !crate::text::is_terminal_output() {
-            return;
-        }
+    /// The bytes of all logs as they are stored, if that is known.
+    pub fn bytes(&self) -> Option<u64> {
         let length = |source: &Source| match source {
             Source::File(path) => fs::metadata(path).ok().map(|metadata| metadata.len()),
             Source::Stream | Source::Pipe(_) => None,
             Source::Held(_, bytes) => Some(bytes.len() as u64),
         };
-        let total: Option<u64> = self.sources.iter().map(length).sum();
-        let (bar, template) = match total {
-            Some(total) => (ProgressBar::new(total), "{prefix} [{bar:30}] {percent} %, {eta} left"),
-            None => (ProgressBar::no_length(), "{prefix} {bytes}, {elapsed}"),
-        };
-        bar.set_draw_target(ProgressDrawTarget::stderr());
-        let style = ProgressStyle::with_template(template).expect("the template is well formed");
-        bar.set_style(style.progress_chars("=> "));
-        bar.set_prefix(what);
-        bar.enable_steady_tick(Duration::from_millis(200));
-        self.bar = bar;
+        self.sources.iter().map(length).sum()
     }
 
-    /// Removes the bar.
-    pub fn hide(&mut self) {
-        self.bar.finish_and_clear();
-        self.bar = ProgressBar::hidden();
-    }
-
-    /// Reads all logs like [`read`](Logs::read), and shows the progress meanwhile.
-    ///
-    /// # Errors
-    /// As for it.
-    pub fn read_shown(
-        &mut self,
-        what: &'static str,
-        take: impl FnMut(&Entry<'_>),
-    ) -> anyhow::Result<Vec<Contents>> {
-        self.show(what);
-        let contents = self.read(take);
-        self.hide();
-        contents
+    /// Calls `meter` in the next passes, or nothing.
+    pub fn set_meter(&mut self, meter: Option<Meter>) {
+        self.meter = meter;
     }
 
     /// Finds the first and last time of all logs, despite single wrong lines: none without a request. They
@@ -247,10 +184,10 @@ impl Logs {
     ///
     /// # Errors
     /// As for [`read`](Logs::read).
-    pub fn span(&mut self) -> anyhow::Result<(Vec<Contents>, Option<TimeRange>)> {
+    pub fn span(&mut self) -> Result<(Vec<Contents>, Option<TimeRange>), LogsError> {
         self.hold()?;
         let mut span = Span::default();
-        let contents = self.read_shown("looking", |entry| span.record(entry.at))?;
+        let contents = self.read(|entry| span.record(entry.at))?;
         Ok((contents, span.ends()))
     }
 
@@ -259,7 +196,7 @@ impl Logs {
     ///
     /// # Errors
     /// If a log cannot be read, or none has a request and one has lines.
-    pub fn read(&self, take: impl FnMut(&Entry<'_>)) -> anyhow::Result<Vec<Contents>> {
+    pub fn read(&self, take: impl FnMut(&Entry<'_>)) -> Result<Vec<Contents>, LogsError> {
         self.read_while(&|| true, take)
     }
 
@@ -271,7 +208,7 @@ impl Logs {
         &self,
         goes_on: &dyn Fn() -> bool,
         mut take: impl FnMut(&Entry<'_>),
-    ) -> anyhow::Result<Vec<Contents>> {
+    ) -> Result<Vec<Contents>, LogsError> {
         let mut all: Vec<Contents> = Vec::new();
         let mut turns: Vec<OpenLog<'_>> = Vec::new();
         loop {
@@ -285,7 +222,7 @@ impl Logs {
                 let source = &self.sources[all.len()];
                 let (mut what, which) = (ReadResult::Nothing, all.len());
                 let mut damage = None;
-                match Opened::of(source, &self.options, &self.bar)? {
+                match Opened::of(source, &self.options, self.meter.clone())? {
                     Opened::Empty(why) => damage = why,
                     Opened::Other(is, command) => what = ReadResult::Other { is, command },
                     Opened::Foreign(reader) => what = ReadResult::Foreign(reader),
@@ -306,7 +243,7 @@ impl Logs {
             let turn = &mut turns[first];
             let goes_on = turn
                 .go_on(until, goes_on, &self.sites, &mut take)
-                .with_context(|| unreadable(&all[turn.which].name))?;
+                .map_err(|error| self.sources[turn.which].unreadable(error))?;
             if !goes_on {
                 let turn = turns.swap_remove(first);
                 let contents = &mut all[turn.which];
@@ -318,27 +255,19 @@ impl Logs {
         if all.iter().all(|one| one.entries() == 0)
             && let Some(refusal) = all.iter().find_map(Contents::refusal)
         {
-            bail!("{refusal}");
+            return Err(LogsError::Unusable(refusal));
         }
         let requests: u64 = all.iter().map(Contents::entries).sum();
         if requests > 0 && all.iter().map(|one| one.others).sum::<u64>() == requests {
-            bail!("no request is for {}: the logs belong to other sites", self.sites.join(" or "));
+            return Err(LogsError::OtherSites(self.sites.clone()));
         }
         Ok(all)
     }
 }
 
-fn unreadable(name: &str) -> String {
-    format!("{name} cannot be read")
-}
-
 /// When a log begins; none if it is empty.
-fn first_time(
-    source: &Source,
-    options: &Options,
-    bar: &ProgressBar,
-) -> anyhow::Result<Option<Timestamp>> {
-    let Opened::Log(log) = Opened::of(source, options, bar)? else { return Ok(None) };
+fn first_time(source: &Source, options: &Options) -> Result<Option<Timestamp>, LogsError> {
+    let Opened::Log(log) = Opened::of(source, options, None)? else { return Ok(None) };
     let mut reader = log.reader.clone();
     let entries = log.head.iter().filter_map(|line| reader.read(line).map(|entry| entry.at));
     Ok(begin_of(&entries.collect::<Vec<_>>()))
@@ -421,9 +350,10 @@ enum Opened<'a> {
 
 impl<'a> Opened<'a> {
     /// Opens a log and detects its format.
-    fn of(source: &'a Source, options: &Options, bar: &ProgressBar) -> anyhow::Result<Self> {
-        let unread = || unreadable(&source.name());
-        let text = match unpack::open(bar.wrap_read(source.open()?)).with_context(unread)? {
+    fn of(source: &'a Source, options: &Options, meter: Option<Meter>) -> Result<Self, LogsError> {
+        let unread = |error| source.unreadable(error);
+        let metered = Metered { from: source.open()?, meter };
+        let text = match unpack::open(metered).map_err(unread)? {
             Unpacked::Text(text) => text,
             Unpacked::Other(what, command) => return Ok(Opened::Other(what, command)),
         };
@@ -433,10 +363,7 @@ impl<'a> Opened<'a> {
         let mut unknown = None;
         for (count, most) in [(HEAD, usize::MAX), (MAX_HEAD_LINES, HEAD_BYTES)] {
             let mut bytes = 0;
-            while head.len() < count
-                && bytes < most
-                && lines.next(&mut line).with_context(unread)?
-            {
+            while head.len() < count && bytes < most && lines.next(&mut line).map_err(unread)? {
                 bytes += line.len();
                 head.push_back(core::mem::take(&mut line));
             }
@@ -463,6 +390,22 @@ impl Open<'_> {
             }
             None => self.lines.next(line),
         }
+    }
+}
+
+/// Reports the bytes that are read.
+struct Metered<R> {
+    from: R,
+    meter: Option<Meter>,
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(to)?;
+        if let Some(meter) = &self.meter {
+            meter(count as u64);
+        }
+        Ok(count)
     }
 }
 

@@ -1,7 +1,7 @@
-//! Files that are replaced as a whole, so that a crash never leaves a part of one.
+//! A file that is about to be replaced, locked against other programs.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -38,9 +38,7 @@ impl Replacement {
     /// # Errors
     /// If it cannot be written. The file then keeps its old content.
     pub fn finish(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-        let mut to = BufWriter::new(self.file);
-        write(&mut to)?;
-        to.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
+        crate::commit(self.file, write)
     }
 }
 

@@ -1,8 +1,0 @@
-//! Access logs on disks.
-
-pub mod contents;
-mod input;
-mod unpack;
-
-pub use contents::Contents;
-pub use input::{LogArgs, Logs, TimeRange};
