@@ -40,7 +40,7 @@ pub struct Choice {
     pub weight: Option<u32>,
     /// Which TCP traffic yields.
     pub direction: Direction,
-    /// What happens to UDP packets that are sent.
+    /// The treatment of UDP packets that are sent.
     pub udp: Udp,
     /// The program is frozen outside this time of day.
     pub hours: Option<TimeWindow>,

@@ -100,7 +100,7 @@ impl Counters {
     }
 }
 
-/// What the programs of a background cgroup do.
+/// The settings for the programs of a background cgroup.
 pub(crate) struct HookSettings<'a> {
     /// The congestion control of its sockets.
     pub(crate) congestion: &'a str,
@@ -116,7 +116,7 @@ pub(crate) struct HookSettings<'a> {
     pub(crate) weights: Option<(&'a Path, u32)>,
     /// Which TCP traffic yields.
     pub(crate) direction: Direction,
-    /// What happens to UDP packets that are sent.
+    /// The treatment of UDP packets that are sent.
     pub(crate) udp: Udp,
     /// The weight of what is received.
     pub(crate) weight: Option<u32>,
@@ -136,7 +136,7 @@ pub(crate) struct Hooks<'obj> {
     weight: Option<u32>,
     /// Why received traffic does not yield.
     not_received: RefCell<Option<String>>,
-    /// What happens to UDP, and the pinned map of sockets of `lull`.
+    /// The treatment of UDP, and the pinned map of sockets of `lull`.
     udp: Udp,
     sharing: Option<PathBuf>,
     /// The virtual queues of UDP, or why there are none.
@@ -227,7 +227,7 @@ impl<'obj> Hooks<'obj> {
         Ok(())
     }
 
-    /// What was sent over UDP; `None` if that does not yield.
+    /// The traffic over UDP; `None` if that does not yield.
     pub(crate) fn udp_traffic(&self) -> Result<Option<UdpTraffic>> {
         match &*self.yielding.borrow() {
             Some(Ok(yielding)) => yielding.traffic().map(Some),
@@ -235,7 +235,7 @@ impl<'obj> Hooks<'obj> {
         }
     }
 
-    /// What the kernel does not do of what was asked for, one line each.
+    /// The requested features that the kernel lacks, one line each.
     pub(crate) fn shortfalls(&self) -> Vec<String> {
         let admitted = self.not_admitted.borrow();
         let admitted = admitted

@@ -190,7 +190,7 @@ fn maps<const N: usize>(cgroup: &File, program: &str, names: [&str; N]) -> Optio
     let kind = ProgramAttachType::CgroupInetEgress as u32;
     let programs = sys::effective_programs(cgroup.as_fd(), kind).ok()?;
     let options = ProgInfoQueryOptions::default().include_map_ids(true);
-    // Those of the cgroup itself come before those of a slice around it.
+    // Programs of the cgroup itself come before those of a slice around it.
     let ours = ProgInfoIter::with_query_opts(options)
         .filter(|one| one.name == program)
         .filter_map(|one| Some((programs.iter().position(|&number| number == one.id)?, one)))

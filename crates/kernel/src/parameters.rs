@@ -64,7 +64,7 @@ pub struct Parameters {
 const ONE: f64 = 65_536.0;
 
 impl Default for Parameters {
-    /// Those of the paper's prototype: t = 0.2, f = 0.5, 1/48 (Nice §2.3).
+    /// The parameters of the paper's prototype: t = 0.2, f = 0.5, 1/48 (Nice §2.3).
     fn default() -> Self {
         Parameters {
             algorithm: Algorithm::Nice,
@@ -78,12 +78,12 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    /// Those of TCP-Background, which are all constants of its paper (table 5, last row).
+    /// The parameters of TCP-Background, which are all constants of its paper (table 5, last row).
     pub fn background(restricted: bool) -> Self {
         Parameters { algorithm: Algorithm::Background, restricted, ..Parameters::default() }
     }
 
-    /// Those of [`Algorithm::Lull`].
+    /// The parameters of [`Algorithm::Lull`].
     pub fn lull(table: PathTable, restricted: bool) -> Self {
         Parameters { algorithm: Algorithm::Lull, restricted, table, ..Parameters::default() }
     }

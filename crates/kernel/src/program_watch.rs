@@ -28,7 +28,7 @@ pub(crate) struct ProgramWatch<'run, 'obj> {
     reports: Option<Reports<'run>>,
     /// Changed sockets from outside.
     done: BTreeSet<u64>,
-    /// Those that the program got from other processes.
+    /// The sockets that the program got from other processes.
     received: SocketChanges,
     /// The processes with sockets that could not be marked, and why.
     unmarked: BTreeMap<i32, io::Error>,

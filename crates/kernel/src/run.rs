@@ -45,7 +45,7 @@ pub enum Ending {
 pub struct Traffic {
     /// Opened or accepted TCP connections.
     pub connections: u64,
-    /// Those that did not take the congestion control.
+    /// Connections that did not take the congestion control.
     pub refused: u64,
     /// Payload sent over TCP, including retransmissions.
     pub tcp_bytes: u64,
@@ -57,7 +57,7 @@ pub struct Traffic {
     pub unmarked: u64,
     /// Payload sent over UDP, dropped packets included.
     pub udp_bytes: u64,
-    /// What has become of it; `None` if it was not slowed.
+    /// The traffic over UDP; `None` if it was not slowed.
     pub udp: Option<UdpTraffic>,
     /// The total lifetime of the connections.
     pub lived: Duration,

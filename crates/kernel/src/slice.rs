@@ -18,7 +18,7 @@ use crate::slice_mark::mark;
 use crate::state::State;
 use crate::sys;
 
-/// What [`prepare_slice`] did.
+/// The result of [`prepare_slice`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prepared {
     /// Processes of the cgroup, and of those inside it, open background connections from now on.
@@ -34,7 +34,7 @@ pub enum Prepared {
 /// The congestion control of `choice` stays loaded until it is unloaded.
 ///
 /// # Errors
-/// What keeps the congestion control from being loaded, or programs from being attached.
+/// If the congestion control cannot be loaded, or a program cannot be attached.
 pub fn prepare_slice(cgroup: &Path, choice: &Choice) -> Result<Prepared> {
     machine::check_privilege("putting a cgroup into the background")?;
     choice.check_words()?;

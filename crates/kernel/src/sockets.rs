@@ -68,7 +68,7 @@ pub struct Yielding {
     pub max_rtt: Duration,
     /// Rounds that have passed.
     pub rounds: u32,
-    /// Those that detected other traffic.
+    /// Rounds that detected other traffic.
     pub rounds_congested: u32,
     /// Time spent yielding: in rounds that ended in a reduction or ran below two packets.
     pub yielded: Duration,
@@ -103,9 +103,9 @@ pub(crate) fn read_unknown(map: &MapHandle) -> Result<Vec<(String, Socket)>> {
 /// How many sockets use a congestion control.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Users {
-    /// Those that a program holds.
+    /// Sockets that a program holds.
     pub(crate) open: usize,
-    /// Those that are closed, and exist until the other side has received everything.
+    /// Closed sockets, which exist until the other side has received everything.
     pub(crate) closed: usize,
 }
 

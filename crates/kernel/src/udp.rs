@@ -20,7 +20,7 @@ use crate::attach::attach_beside_others;
 use crate::error::{Error, Result};
 use crate::skeletons::udp::UdpSkelBuilder;
 
-/// What happens to UDP packets that a background sends.
+/// The treatment of UDP packets that a background sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Udp {
@@ -56,7 +56,7 @@ pub(crate) struct Yielding {
 }
 
 impl Yielding {
-    /// What has been sent so far.
+    /// The traffic so far.
     pub(crate) fn traffic(&self) -> Result<UdpTraffic> {
         Ok(UdpTraffic {
             unanswered: self.control.unanswered(),

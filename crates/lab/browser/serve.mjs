@@ -28,7 +28,7 @@ const within = '(uri,a)=>!!a.hash&&a.pathname===location.pathname';
 const quicklink = '<script src="/prefetching/quicklink/dist/quicklink.umd.js"></script>' +
   `<script>addEventListener("load",()=>quicklink.listen({ignores:[${within}]}))</script>`;
 // The site as it is published has each font in many formats, the archive in one. A style names another, and a font that
-// is not there is asked for by every page anew, which then has not loaded for a round trip more.
+// is not there is requested by every page again, which then has not loaded for a round trip more.
 const fonts = 'location ~ ^(.+)[.]woff$ { try_files $1.woff $1.woff2 =404; }';
 // So that nginx does the same for all.
 const NOTHING = '<!-- -->';

@@ -5,7 +5,7 @@
 //
 // FOLDER is the site's, to know what visitors want, and LULL_SCRATCH that of serve.mjs, which is waited for.
 // They read PACE times as fast as people do. With `warm-up` it ends when `lull web`, where it is there, has
-// found out when the server is late, and has a budget. Whoever cannot do what they want makes it fail: then visitors of
+// found out when the server is late, and has a budget. A visitor that cannot follow a link makes it fail: then visitors of
 // two ways of prefetching are not the same.
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -59,7 +59,7 @@ async function follow(page, visitor, at, to) {
   await page.mouse.down();
   await pause(visitor.press());
   const arrived = page.waitForURL(url => pageOf(url) === to, { waitUntil: 'load' });
-  // If the button is what fails, that is told.
+  // If the button fails, its error is reported.
   arrived.catch(() => {});
   await page.mouse.up();
   await arrived;
@@ -80,7 +80,7 @@ async function read({ seed, visitor, pages }, navigations) {
         const how = await follow(page, visitor, at, to);
         const again = seen.has(to);
         const until = size(file('access.log'));
-        // A page that was read before is in the cache whoever prefetches.
+        // A page that was read before is in the cache with and without prefetching.
         const hit = !again && (how.delivery !== '' || how.transferred === 0);
         navigations.push({
           number: navigations.length, seed, from: before, to, again, hit, ready: hit && how.end < READY_MS, ...how,

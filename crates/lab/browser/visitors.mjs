@@ -1,5 +1,5 @@
 // Visitors of a site, made up from a seed: which page they read, for how long, which link they want
-// then, and how their pointer gets there. The same seed is the same visitor, whoever asks.
+// then, and how their pointer gets there. The same seed always gives the same visitor.
 //
 // What visitors of one site have in common is what they want: each page has a popularity, which
 // depends on the site alone (Zipf's law over an order that is drawn once). All else differs from
@@ -21,7 +21,7 @@ export function random(seed) {
 /**
  * The pages below a folder, and for each the pages that it links to, in the order of the page, and what it
  * needs besides: as its text says, or where it is given as a file with what survey.mjs prints says, which
- * leaves out links that nobody can press.
+ * leaves out links that a user cannot press.
  */
 export function readSite(folder, survey) {
   const files = readdirSync(folder, { recursive: true })
@@ -77,7 +77,7 @@ const GOES_ON = 6 / 7;
 // A page that was read already is wanted so much less.
 const SEEN = 0.2;
 // How long a page is read: Weibull's distribution. A shape below one: who has stayed, stays. The last page
-// of a visit is shown for `last_s`: nobody waits for what comes then, but prefetches go on.
+// of a visit is shown for `last_s`: no visitor waits for what comes then, but prefetches go on.
 const DWELL = { shape: 0.8, scale_s: 15, least_s: 1, most_s: 40, last_s: 10 };
 // Fitts's law in Shannon's form: seconds = at_least + per_bit · log2(distance / width + 1).
 const FITTS = { at_least_s: 0.12, per_bit_s: 0.15 };
@@ -162,7 +162,7 @@ export class Visitor {
 
 /**
  * The pages of a visit with how long each is read, in milliseconds, the first `most` of them; and the visitor,
- * whose hand nobody has asked for yet.
+ * whose pointer has not moved yet.
  */
 export function visit(site, seed, most = Infinity) {
   const visitor = new Visitor(site, seed);

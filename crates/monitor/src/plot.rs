@@ -10,7 +10,7 @@ use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Widget};
 pub struct Curve {
     /// Drawn at each value.
     pub letter: char,
-    /// What it stands for.
+    /// The name of the measured quantity.
     pub name: String,
     /// Seconds and values.
     pub points: Vec<(f64, f64)>,

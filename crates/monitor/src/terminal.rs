@@ -19,7 +19,7 @@ const MAX_WAIT: Duration = Duration::from_millis(200);
 /// Shows the background until the user quits, or a signal ends the program. The terminal is then as before.
 ///
 /// # Errors
-/// What `observe` returns, or if the terminal cannot be used.
+/// The errors of `observe`, and of a terminal that cannot be used.
 pub fn watch<E: From<io::Error>>(
     mut table: Table,
     palette: Palette,

@@ -163,7 +163,7 @@ mod tests {
             bytes.extend_from_slice(chunk);
             Ok(())
         });
-        let whole = whole.unwrap().expect("nobody writes");
+        let whole = whole.unwrap().expect("no process writes");
         assert_eq!((whole.size, bytes.len()), (196_608, 196_608));
         assert_eq!((whole.names, whole.metadata.mode.is_executable()), (1, false));
         let mut chunks = 0;

@@ -202,7 +202,7 @@ pub struct Vouch {
     pub position: Option<Position>,
 }
 
-/// What a relay knows of a replica below it.
+/// A relay's report on a replica below it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BelowReport {
     /// The replica.

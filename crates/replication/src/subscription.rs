@@ -94,7 +94,7 @@ fn is_match<P, T>(
     matches: impl Fn(&P, &T) -> bool,
 ) -> bool {
     let (mut part, mut item) = (0, 0);
-    // What follows the last part that matches any number, and how many items that takes at least.
+    // The rest behind the last part that matches any number, and how many items that takes at least.
     let mut last = None;
     while item < items.len() {
         match pattern.get(part) {

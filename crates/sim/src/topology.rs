@@ -37,7 +37,7 @@ struct Node {
     is_router: bool,
     /// Links that end here, with their source nodes.
     incoming: Vec<(LinkId, NodeId)>,
-    /// Those of them that come from routers.
+    /// The links among them that come from routers.
     from_routers: Vec<(LinkId, NodeId)>,
 }
 

@@ -15,6 +15,7 @@ mod prose;
 mod purity;
 mod ratchet;
 mod rust;
+mod rust_text;
 mod test_names;
 mod text;
 mod tree;
@@ -58,7 +59,7 @@ impl fmt::Display for Finding {
 
 /// All violations in `tree`, by file and line.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let rules: [fn(&Tree) -> Vec<Finding>; 22] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 25] = [
         functions::long_functions,
         circles::circles,
         text::machine_paths,
@@ -73,6 +74,9 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         docs::plans,
         prose::long_sentences,
         prose::idioms,
+        prose::idioms_in_code,
+        prose::idioms_in_scripts,
+        prose::relative_clauses,
         prose::plans,
         links::broken,
         links::mentions,

@@ -15,7 +15,7 @@ impl Options {
     /// Connects to `address` in the background, from the handshake on, inside a Tokio runtime.
     ///
     /// # Errors
-    /// Those of [`TcpSocket::connect`], and as an [`io::Error`] those of [`Options::guard`].
+    /// The errors of [`TcpSocket::connect`], and as an [`io::Error`] those of [`Options::guard`].
     pub async fn connect_tokio(&self, address: SocketAddr) -> io::Result<Background<TcpStream>> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         let prepared = self.prepare(&socket)?;
@@ -28,7 +28,7 @@ impl BackgroundListener<TcpListener> {
     /// [`TcpListener::accept`].
     ///
     /// # Errors
-    /// Those of [`TcpListener::accept`], and as an [`io::Error`] those of [`Options::guard`].
+    /// The errors of [`TcpListener::accept`], and as an [`io::Error`] those of [`Options::guard`].
     pub async fn accept(&self) -> io::Result<(Background<TcpStream>, SocketAddr)> {
         let listener: &TcpListener = self;
         let (stream, address) = listener.accept().await?;

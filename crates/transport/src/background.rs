@@ -62,7 +62,7 @@ impl<S> Background<S> {
     /// The stream as a foreground one.
     ///
     /// # Errors
-    /// Those of [`Guard::into_foreground`]; the stream is closed then.
+    /// The errors of [`Guard::into_foreground`]; the stream is closed then.
     pub fn into_foreground(self) -> Result<S>
     where
         S: AsFd,

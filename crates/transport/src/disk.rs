@@ -9,7 +9,7 @@ use crate::sys;
 /// priorities: `bfq`, and `mq-deadline` in part.
 ///
 /// # Errors
-/// Those of the system call.
+/// The errors of the system call.
 pub fn set_low_disk_priority(is_low: bool) -> io::Result<()> {
     sys::set_io_priority(if is_low { BEST_EFFORT << CLASS_SHIFT | LOWEST } else { NONE })
 }

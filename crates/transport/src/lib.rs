@@ -64,7 +64,7 @@ pub use user_space::UserSpaceNice;
 /// Makes a connected stream a background one, by the best carrier, marked as lower effort.
 ///
 /// # Errors
-/// Those of [`Options::guard`].
+/// The errors of [`Options::guard`].
 pub fn background<S: AsFd>(stream: S) -> Result<Background<S>> {
     Options::new().stream(stream)
 }
@@ -72,7 +72,7 @@ pub fn background<S: AsFd>(stream: S) -> Result<Background<S>> {
 /// Makes a listener a background one, by the best carrier, marked as lower effort.
 ///
 /// # Errors
-/// Those of [`Options::prepare`].
+/// The errors of [`Options::prepare`].
 pub fn background_listener<L: AsFd>(listener: L) -> Result<BackgroundListener<L>> {
     Options::new().listener(listener)
 }

@@ -14,7 +14,7 @@ impl Options {
     /// Makes a listener a background one: accepted connections are in the background from their first packet.
     ///
     /// # Errors
-    /// Those of [`prepare`](Self::prepare).
+    /// The errors of [`prepare`](Self::prepare).
     pub fn listener<L: AsFd>(&self, listener: L) -> Result<BackgroundListener<L>> {
         let prepared = self.prepare(&listener)?;
         Ok(BackgroundListener::new(listener, prepared))
@@ -45,7 +45,7 @@ impl<L> BackgroundListener<L> {
     /// Puts a stream that was accepted from this listener by other means under control.
     ///
     /// # Errors
-    /// Those of [`Options::guard`](crate::Options::guard).
+    /// The errors of [`Options::guard`](crate::Options::guard).
     pub fn accepted<S: AsFd>(&self, stream: S) -> Result<Background<S>> {
         self.prepared.stream(stream)
     }
@@ -55,7 +55,7 @@ impl BackgroundListener<TcpListener> {
     /// Waits for a connection, and returns it with the address of its other end.
     ///
     /// # Errors
-    /// Those of [`TcpListener::accept`], and as an [`io::Error`] those of
+    /// The errors of [`TcpListener::accept`], and as an [`io::Error`] those of
     /// [`Options::guard`](crate::Options::guard).
     pub fn accept(&self) -> io::Result<(Background<TcpStream>, SocketAddr)> {
         let (stream, address) = self.listener.accept()?;

@@ -132,7 +132,7 @@ impl Options {
     /// rest of the data when the socket is closed.
     ///
     /// # Errors
-    /// Those of [`prepare`](Self::prepare), and for the user-space carrier [`Error::NotConnected`],
+    /// The errors of [`prepare`](Self::prepare), and for the user-space carrier [`Error::NotConnected`],
     /// [`Error::OldKernel`] and [`Error::Thread`]. On an error, the socket is unchanged.
     pub fn guard(&self, socket: impl AsFd) -> Result<Guard> {
         let socket = socket.as_fd();
@@ -156,7 +156,7 @@ impl Options {
     /// descriptor of a TCP connection.
     ///
     /// # Errors
-    /// Those of [`guard`](Self::guard).
+    /// The errors of [`guard`](Self::guard).
     pub fn stream<S: AsFd>(&self, stream: S) -> Result<Background<S>> {
         let guard = self.guard(&stream)?;
         Ok(Background::new(stream, guard))
@@ -165,7 +165,7 @@ impl Options {
     /// Connects to `address` in the background, from the handshake on.
     ///
     /// # Errors
-    /// Those of [`guard`](Self::guard), and [`Error::System`] if there is no answer.
+    /// The errors of [`guard`](Self::guard), and [`Error::System`] if there is no answer.
     pub fn connect(&self, address: SocketAddr) -> Result<Background<TcpStream>> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::Inet,
@@ -244,7 +244,7 @@ impl Prepared {
     /// accepted from it. In the foreground, it returns to the state before that.
     ///
     /// # Errors
-    /// Those of [`Options::guard`]; the socket then stays in the background, as it was prepared.
+    /// The errors of [`Options::guard`]; the socket then stays in the background, as it was prepared.
     pub fn guard(&self, socket: impl AsFd) -> Result<Guard> {
         self.options.guard_since(socket.as_fd(), self.before.clone())
     }
@@ -252,7 +252,7 @@ impl Prepared {
     /// Like [`Options::stream`], and like [`guard`](Self::guard).
     ///
     /// # Errors
-    /// Those of [`Options::guard`].
+    /// The errors of [`Options::guard`].
     pub fn stream<S: AsFd>(&self, stream: S) -> Result<Background<S>> {
         let guard = self.guard(&stream)?;
         Ok(Background::new(stream, guard))

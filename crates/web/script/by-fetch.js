@@ -10,12 +10,12 @@ off = entry.deliveryType == null;
 // cookies blocked no cookie tells the browser's cache that its user has given a password.
 const isBarred = () => !!navigator.serviceWorker?.controller || !navigator.cookieEnabled;
 
-// As nobody in particular, and behind everything else. A worker may have taken over since: then nothing is fetched,
+// Without credentials, and behind everything else. A worker may have taken over since: then nothing is fetched,
 // and what reads the reply fails.
 const send = (whole, headers, more) => isBarred() || fetch(whole, {credentials: 'omit', priority: 'low', redirect: 'error', headers, ...more});
 
 // A cache in front of the site that has the reply to some visitor gives it to a prefetch as well: a copy of
-// which the site knows nothing, and which stays when somebody signs in. So the site is asked, for a URL, what
+// which the site knows nothing, and which stays when a user signs in. So the site is asked, for a URL, what
 // only it can answer; who has a page there gives that. It is a HEAD, which no service worker of the site's
 // keeps for the page. The browser's own cache is left out of it; what browsers then say, so that caches in
 // front step aside as well, is replaced by what means nothing to them. Once another one has answered, nothing
@@ -49,7 +49,7 @@ if (list.rules && hint.as === 'document' && tag.dataset.rules != null) {
 const one = doc.createElement('script');
 one.type = 'speculationrules';
 one.nonce = tag.nonce;
-// By way of a URL to which nobody goes: what rules name, a browser shows whatever Vary says.
+// By way of a URL that no link has: what rules name, a browser shows whatever Vary says.
 one.text = JSON.stringify({prefetch: [{tag: 'lull', urls: [lull + 'to' + hint.url]}]});
 one.to = whole;
 doc.head.append(one);
@@ -59,7 +59,7 @@ return;
 const stop = new AbortController;
 let full;
 // A navigation to the same page takes what has come of it, and waits for the rest, which is less than all
-// of it anew: so the site is told that somebody waits. All others only stand in its way.
+// of it again: so the site learns that a navigation waits. All others only stand in its way.
 running.set(whole, to => to === whole ? say({awaits: hint.url}) : stop.abort());
 // Who points goes there, mostly, and before what is in the background would have come.
 again && say({awaits: hint.url});

@@ -19,7 +19,7 @@ if (!workers) return;
 await caches.delete('lull');
 for (const one of all) {
 if (ours(one)) await one.unregister();
-// One that took the place of ours has what we said to the browser in its name.
+// A worker that replaced ours still has the preload header that we set.
 else if (/^lull/.test((await one.navigationPreload?.getState())?.headerValue)) {
 await one.navigationPreload.disable();
 await one.navigationPreload.setHeaderValue('true');

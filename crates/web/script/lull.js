@@ -57,11 +57,11 @@ body: post({first, cached, barred: isBarred(), hover: matchMedia('(hover)').matc
 first = false;
 // A visitor of the control group, or a page with nothing more to say.
 list.wait ?? (rounds = 0);
-// A list is of its moment: a minute later somebody may have signed in.
+// A list is of its moment: a minute later the user may have signed in.
 list.at = Date.now();
 if (list.hints[0]) known = list;
 for (const hint of list.hints) if (fresh(list, 3e4) && await pull(hint, list)) break;
-// Nobody says when the browser is through with its rules. Where the visitor has gone, it is looked whether the page stays.
+// No event reports when the browser has finished its rules. Where the visitor has gone, it is looked whether the page stays.
 leaving || later(rules.length ? 30 : Math.max(!list.hints.length, list.wait));
 } catch {
 off = 1;
@@ -101,7 +101,7 @@ addEventListener('pagehide', () => (tell(), leave()));
 addEventListener('pageshow', event => event.persisted && stay());
 self.navigation?.addEventListener('navigate', event => {
 const to = event.destination;
-// Where it was a download, or nothing came of it, the page stays, and nobody says so.
+// Where it was a download, or nothing came of it, the page stays, and no event reports it.
 if (!to.sameDocument && event.downloadRequest == null) {
 leave(bare(to.url));
 later(30, stay);

@@ -5,8 +5,8 @@
 // Before it the proxy writes PORT, where to fetch from, 0 for a worker that is to go; and LIFE, for how
 // many milliseconds it stays without a word from a page. It is served without its comments.
 
-// A name that no other program looks into, and keys to which nobody goes: the copies of a page are
-// never found under the page's own URL, whoever asks all caches of the site.
+// A cache of our own, with keys that no link has: a program that searches all caches of the site never
+// finds a copy under the page's own URL.
 const own = location.origin + '/.lull/copy/';
 const HEADER = 'lull';
 // As many as there may be; the proxy hints no more on one page.
@@ -113,7 +113,7 @@ if (over) return reply || fetch(event.request);
 if (reply?.type === 'opaqueredirect') return reply;
 const called = reply?.headers.get('X-Lull-Copy');
 if (!reply || !(called || reply.headers.has('X-Lull-Worker')) || !(Date.now() < until)) {
-// Nobody knows us here any more: who has signed in, a site without us, or for too long no page.
+// Not needed here any more: the user has signed in, the site has no script, or no page was open for too long.
 event.waitUntil(end());
 return called || !reply ? fetch(event.request) : reply;
 }
@@ -144,7 +144,7 @@ way.postMessage(await take(path, event.source?.id, rank).catch(() => ({stopped: 
 addEventListener('fetch', event => {
 const {method, mode} = event.request;
 if (over || method !== 'GET' || mode !== 'navigate') return;
-// Somebody waits now.
+// A navigation waits now.
 running?.abort();
 event.respondWith(answer(event));
 });

@@ -223,7 +223,7 @@ impl HintsRequest {
         check(request.had.len() <= MAX_ENTRIES, "had")?;
         check(request.had.iter().all(|url| is_path(url)), "had")?;
         check(request.used.len() <= MAX_ENTRIES, "used")?;
-        // Those of other sites are complete URLs.
+        // URLs of other sites are complete.
         request.used.retain(|url| is_path(url));
         Ok(request)
     }

@@ -40,7 +40,7 @@ const MAX_PROBES: usize = 64;
 const QUEUE_MICROS: u32 = 500;
 const QUEUE_PART: u32 = 16;
 
-/// What has happened to the packets of a path so far.
+/// The packets of a path so far, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Bytes that have passed, with headers.
@@ -134,7 +134,7 @@ impl Uploads {
             return;
         }
         if self.is_idle(now) {
-            // What was sent before is not in flight any more.
+            // Earlier packets are not in flight any more.
             self.probes.clear();
             self.waiting = 0;
             self.delivered = self.counts.passed;
@@ -291,7 +291,7 @@ impl Uploads {
         self.counts.passed.saturating_sub(self.delivered) / PACKET_BYTES
     }
 
-    /// What the virtual queue allows from `now` on. Without any reply it has no measurements.
+    /// The allowance of the virtual queue from `now` on. Without any reply it has no measurements.
     pub fn allowance(&mut self, now: Timestamp) -> Allowance {
         if self.last_rtt == 0 {
             return Allowance::default();

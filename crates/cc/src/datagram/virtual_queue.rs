@@ -11,7 +11,7 @@ const RATE_LIMIT: u64 = 1 << 34;
 /// Numbers of bytes above this are cut.
 const BYTES_LIMIT: u64 = 1 << 40;
 
-/// What a virtual queue allows. `bpf/virtual_queue_types.h` mirrors it.
+/// The allowance of a virtual queue. `bpf/virtual_queue_types.h` mirrors it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
     /// When it was measured, in microseconds; 0: never.
@@ -56,7 +56,7 @@ pub struct Packet {
     pub is_ecn_capable: bool,
 }
 
-/// What happens to a packet.
+/// The verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It leaves as it is.

@@ -1,4 +1,4 @@
-//! What a path delivers to all background connections of a host together.
+//! The capacity of a path for all background connections of a host together.
 
 /// Fractional bits of a rate in packets per second.
 const RATE_SHIFT: u32 = 8;
@@ -84,7 +84,7 @@ impl Capacity {
         self.restart();
     }
 
-    /// What the round has delivered that ends at `now`, in microseconds; nothing where it was not
+    /// The deliveries of the round that ends at `now`, in microseconds; nothing where they were not
     /// measured.
     pub(super) fn round(&self, now: u64) -> Count {
         match self.round_start {
@@ -148,7 +148,7 @@ impl Capacity {
         self.confirmed = self.peak();
     }
 
-    /// What was seen of the path is doubtful.
+    /// The measurements of the path so far are doubtful.
     pub(super) fn doubt(&mut self) {
         self.confirmed = 0;
     }

@@ -19,7 +19,7 @@ const FREE_TRAINS: u32 = 2;
 /// The pause after a train that met others, in times of the train: it is 2 % of the path.
 const PAUSE_TRAINS: u64 = 48;
 
-/// What a train has shown.
+/// The result of a train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finding {
     /// Flows share a queue, which shows others.

@@ -10,7 +10,7 @@ use crate::{Timestamp, Window};
 #[derive(Clone, Debug, Default)]
 pub struct SharedPath {
     path: Arc<Mutex<Path>>,
-    /// What foreground connections of the same host have sent; nothing where they are not counted.
+    /// The traffic of foreground connections of the same host; nothing where they are not counted.
     seen: Arc<Mutex<Option<HostTraffic>>>,
 }
 

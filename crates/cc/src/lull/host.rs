@@ -1,4 +1,4 @@
-//! What the host's own foreground sends on a path: known before any queue shows it.
+//! The traffic of the host's own foreground on a path: known before any queue shows it.
 
 use crate::Window;
 

@@ -167,7 +167,7 @@ impl Member {
         if !is_maybe_delayed {
             path.handle_exact_sample(now, rtt);
         } else if rtt > path.delay.min_rtt() + path.noise_margin() {
-            // What the receiver may have added can only hide the absence of a queue.
+            // A delay that the receiver may have added can only hide the absence of a queue.
             return;
         }
         self.highest = self.highest.max(rtt);

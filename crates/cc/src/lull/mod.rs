@@ -27,7 +27,7 @@
 //!
 //! Times of a path never go back: an earlier time than the latest one counts as the latest one.
 //!
-//! What replaces "never above Reno" (OSDI 2002, Theorem 1) for one shared window: all connections
+//! The bound that replaces "never above Reno" (OSDI 2002, Theorem 1) for one shared window: all connections
 //! of a path together have no more in flight than its window and a pair for each of them.
 
 mod capacity;

@@ -42,7 +42,7 @@ pub struct Downloads {
     active: Sums,
 }
 
-/// What a download counts for.
+/// The accounts in which a download counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Account {
     /// The period in which it was heard of last.

@@ -1,4 +1,4 @@
-//! What the receiving end of a background connection knows for itself.
+//! The receiving end of a background connection: a receive window from its own measurements.
 
 use core::num::NonZeroU32;
 
@@ -24,7 +24,7 @@ const SPARE_PACKETS: u32 = 4;
 /// After so long without a packet, what arrives answers no earlier acknowledgement, in microseconds.
 const SILENCE_MICROS: u64 = 1_000_000;
 
-/// What is known when an acknowledgement is about to leave.
+/// The receiver's state when an acknowledgement is about to leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
     /// The time.
@@ -170,7 +170,7 @@ impl Download {
         self.packets = arrival.packets;
         let rtt_micros = self.pass_marks(now, arrival);
         self.last_rtt = rtt_micros.map_or(self.last_rtt, NonZeroU32::get);
-        // What a timer of its sender sends, the window does not count.
+        // The window does not count retransmissions by a timer of the sender.
         let granted = arrival.granted.min(PACKETS_LIMIT);
         let in_flight = (granted + acked).min(self.recent()).min(self.part);
         let spare = (self.part_then * 3 / 4).saturating_sub(self.recent());

@@ -140,7 +140,7 @@ pub(crate) fn ask_for_change(change: JobChange, job: &str) -> Option<Result<()>>
 /// Checks that this process can put programs into the background: by its own rights, or by a server.
 ///
 /// # Errors
-/// What it lacks.
+/// If both are missing; the error names the missing right.
 pub fn check_access() -> Result<()> {
     let Err(missing) = machine::check_privilege("lull exec") else { return Ok(()) };
     match access() {

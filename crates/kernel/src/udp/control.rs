@@ -27,7 +27,7 @@ const UNANSWERED_REQUESTS: u32 = 30;
 /// Paths that are measured at the same time. Others have a megabit per second each.
 const MAX_PATHS: usize = 256;
 
-/// What the thread has found.
+/// The thread's findings.
 #[derive(Debug, Default)]
 struct Findings {
     unanswered: AtomicU64,

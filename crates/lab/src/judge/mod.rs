@@ -67,7 +67,7 @@ pub struct Verdict {
     pub range: Option<Range>,
     /// Judged values.
     pub judged: usize,
-    /// Those of them that meet the demand.
+    /// Judged values that meet the demand.
     pub met: usize,
     /// The part of them that must meet it.
     pub share: f64,

@@ -333,7 +333,7 @@ impl Plan {
     /// Whether none of its cells needs a kernel.
     ///
     /// # Errors
-    /// Those of [`Plan::cells`].
+    /// The errors of [`Plan::cells`].
     pub fn is_simulated(&self) -> Result<bool, PlanError> {
         let cells = self.cells(&Selection::default(), 1)?;
         Ok(cells.iter().all(|cell| cell.scenario.is_simulated()))

@@ -333,7 +333,7 @@ fn invalid_addition_is_rejected_too() {
             &["checks: 'c'", "no phase 'beside'", "alone"],
         ),
         (
-            "a metric of what nobody measures",
+            "a metric of an unknown quantity",
             "[[metrics]]\nname = 'm'\nvalue = 'throughput.foreground.alone'",
             &["metrics: 'm'", "'throughput' is no axis, choice or quantity"],
         ),

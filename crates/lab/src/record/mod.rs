@@ -133,7 +133,7 @@ pub struct SimulationRecord {
     pub delivered_packets: u64,
 }
 
-/// What a simulated cell cost on this machine.
+/// The cost of a simulated cell on this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CostRecord {
     /// Seconds from the beginning of the simulation to its end.

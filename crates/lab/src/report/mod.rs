@@ -132,7 +132,7 @@ pub struct PlanCells {
     pub quick: bool,
     /// How many cells it has.
     pub planned: usize,
-    /// Those that are recorded, in the plan's order.
+    /// The recorded cells, in the plan's order.
     pub cells: Vec<CellMetrics>,
     /// The results of its checks.
     pub verdicts: Vec<Verdict>,

@@ -34,7 +34,7 @@ pub fn end_with_parent_thread() {
 /// directory: a cell covers none of them with its own files.
 ///
 /// # Errors
-/// Those of [`contain`]: the machine refuses, or this process has threads already.
+/// The errors of [`contain`]: the machine refuses, or this process has threads already.
 pub fn alone(
     needed: &[&Path],
     work: impl FnOnce(&CellEnvironment<'_>) -> u8,

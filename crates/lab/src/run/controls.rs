@@ -12,7 +12,7 @@ use lull_emulator::chain;
 #[derive(Debug)]
 pub(super) struct Controls {
     held: Vec<(Control, lull_kernel::RegisteredControl)>,
-    /// Those that are not available, and why.
+    /// Congestion controls that are not available, and why.
     refused: Vec<(Control, lull_kernel::Error)>,
 }
 

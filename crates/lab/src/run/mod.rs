@@ -79,7 +79,7 @@ pub enum Event {
         recorded: usize,
         /// Cells that will run.
         cells: usize,
-        /// Those of them that were disturbed in an earlier run.
+        /// Cells among them that were disturbed in an earlier run.
         disturbed: usize,
         /// An estimate.
         time: Duration,
@@ -221,7 +221,7 @@ impl Runner {
     /// A preview of a run, from the record only: whether cells are disturbed is known only at the run.
     ///
     /// # Errors
-    /// Those of [`Runner::run`] that can be found from the plan and its record.
+    /// The errors of [`Runner::run`] that can be found from the plan and its record.
     pub fn preview(&self, plan: &Plan) -> Result<RunPreview, RunError> {
         let cells = plan.cells(&self.selection, self.seed)?;
         let path = record_path(&self.out, plan);

@@ -146,7 +146,7 @@ struct Processors {
     idle_s: f64,
     /// Their number.
     cores: usize,
-    /// Those that this process may run on.
+    /// The processors that this process may run on.
     ours: AllowedProcessors,
 }
 

@@ -405,7 +405,7 @@ struct SourceBuilder<'a> {
     random: Random,
     /// The shared parameters of its connections.
     parameters: Option<Arc<Parameters>>,
-    /// What the group's connections share under `lull`: they are of one host.
+    /// The path that the group's connections share under `lull`: they are of one host.
     path: SharedPath,
 }
 

@@ -14,7 +14,7 @@ use lull_emulator::Spread;
 pub struct Arrivals {
     /// Writes.
     pub count: u64,
-    /// Those among them that no read has got; they count with their age at the end.
+    /// Writes that no read has got; they count with their age at the end.
     pub missing: u64,
     /// How long.
     #[serde(flatten)]

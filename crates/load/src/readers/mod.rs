@@ -178,7 +178,7 @@ pub struct Progress {
     pub now: Duration,
     /// Reads that came due.
     pub due: usize,
-    /// Those that were answered.
+    /// Reads that were answered.
     pub answered: usize,
 }
 

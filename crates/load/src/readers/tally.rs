@@ -26,7 +26,7 @@ pub struct Report {
     pub response: Spread,
     /// The share of reads that were answered from stored bodies.
     pub hits: Part,
-    /// Those of reads that waited.
+    /// The share of reads that waited.
     pub waited: Part,
     /// The same by replica.
     pub replicas: Vec<Part>,

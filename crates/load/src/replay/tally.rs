@@ -37,16 +37,16 @@ pub struct Report {
 pub struct Demand {
     /// Requests that came due.
     pub due: u64,
-    /// Those that were answered, by the server or the cache.
+    /// Requests that were answered, by the server or the cache.
     pub answered: u64,
     /// Failed requests: refused, cut off, not answered in time, or with a status of 400 or more. They count
     /// below with the timeout, or with their time if that was longer.
     pub failed: u64,
-    /// Those without an answer when the replay ended. Their times so far count below.
+    /// Requests without an answer when the replay ended. Their times so far count below.
     pub unanswered: u64,
-    /// Those out of the cache that the client had requested before.
+    /// Answers out of the cache that the client had requested before.
     pub repeated: u64,
-    /// Those out of the cache that had been prefetched: each counts the first time. Those that were still
+    /// Answers out of the cache that had been prefetched: each counts the first time. Those that were still
     /// being fetched, and waited for, count as well.
     pub hits: u64,
     /// Upper bound of the number of hits: see [`Trace::reachable`](super::trace::Trace::reachable).
@@ -70,7 +70,7 @@ pub struct Demand {
 pub struct Fetched {
     /// Lists that were asked for.
     pub asked: u64,
-    /// Those that were not empty.
+    /// Lists that were not empty.
     pub lists: u64,
     /// Fetches that were completed.
     pub fetched: u64,

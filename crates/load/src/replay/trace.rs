@@ -62,7 +62,7 @@ impl Documents {
 pub struct Arrival {
     /// The time since the replay began.
     pub due: Duration,
-    /// Whose, from 0.
+    /// The client, from 0.
     pub client: u32,
     /// The requested document.
     pub document: DocumentId,

@@ -113,7 +113,7 @@ impl ReadContents {
 /// A read that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Whose.
+    /// The session of the reader.
     pub session: u32,
     /// Which replica answered.
     pub replica: u8,

@@ -150,9 +150,9 @@ pub struct Results {
     pub replicas: usize,
     /// Reads that were answered.
     pub reads: usize,
-    /// Those in progress during a fault, at their replica or at the origin.
+    /// Reads in progress during a fault, at their replica or at the origin.
     pub reads_during_faults: usize,
-    /// Those at times at which their replica must no longer regard itself as away.
+    /// Reads at times at which their replica must no longer regard itself as away.
     pub reads_in_calm: usize,
     /// Writes that were acknowledged.
     pub writes: usize,

@@ -1,9 +1,9 @@
-//! What a background connection or job does.
+//! The activity of a background connection or job.
 
 use lull_kernel::Phase;
 use serde::Serialize;
 
-/// What a connection or a job does at present.
+/// The present activity of a connection or a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Activity {
@@ -29,14 +29,14 @@ pub enum Direction {
     Receive,
 }
 
-/// What is known of a connection's last interval.
+/// The measurements of a connection's last interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
     /// Bytes in both directions.
     pub(super) bytes: u64,
     /// Time spent yielding, as a part of the interval, where the connection keeps it.
     pub(super) yielding: Option<f64>,
-    /// What the connections of its path do.
+    /// The phase of the connection's path.
     pub(super) phase: Option<Phase>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Interval {
 const MOSTLY: f64 = 0.5;
 
 impl Interval {
-    /// What the connection did in the interval. A connection that yields sends little, so this comes before idleness.
+    /// The connection's activity in the interval. A connection that yields sends little, so this comes before idleness.
     pub(super) fn activity(self) -> Activity {
         match (self.phase, self.yielding) {
             (Some(Phase::Floor), _) => Activity::Yielding,

@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 use super::activity::{Activity, Direction};
 use super::view::{Row, View};
 
-/// What a row stands for.
+/// The unit of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Grouping {
     /// A connection.
@@ -16,7 +16,7 @@ pub enum Grouping {
     Jobs,
 }
 
-/// What rows are sorted by.
+/// The order of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
     /// The highest rate first.
@@ -90,9 +90,9 @@ pub(crate) enum Key {
 /// Which rows are shown, in which order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// What a row stands for.
+    /// The unit of a row.
     pub grouping: Grouping,
-    /// What rows are sorted by.
+    /// The order of rows.
     pub sort: Sort,
     /// The other way round.
     pub is_reversed: bool,

@@ -12,7 +12,7 @@ use super::activity::{Activity, Direction};
 pub struct View {
     /// Length of the interval in seconds.
     pub interval_seconds: Option<f64>,
-    /// What this user may see.
+    /// The part of the machine that this user may see.
     pub scope: Scope,
     /// Sums over the machine.
     pub totals: Totals,
@@ -62,7 +62,7 @@ pub struct Row {
     pub window_packets: Option<f64>,
     /// Round-trip time above that of the empty path.
     pub queueing_delay_us: Option<u64>,
-    /// What it does.
+    /// Its present activity.
     pub activity: Option<Activity>,
     /// Bytes in that direction so far.
     pub bytes: u64,
@@ -121,9 +121,9 @@ impl Row {
 /// UDP packets above the allowed rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Refused {
-    /// Those that got the mark Congestion Experienced.
+    /// Packets that got the mark Congestion Experienced.
     pub packets_marked: u64,
-    /// Those that were dropped.
+    /// Packets that were dropped.
     pub packets_dropped: u64,
 }
 

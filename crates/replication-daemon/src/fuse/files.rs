@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use lull_replication::path::PathError;
-use lull_replication::replica::{Answer as Answered, Entry, Holding, Outcome, Request, What};
+use lull_replication::replica::{Answer as Answered, Entry, Holding, Outcome, ReadTarget, Request};
 use lull_replication::types::{self, Metadata, Mode, Sequence};
 use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid};
@@ -23,7 +23,7 @@ use super::nodes::{File, Node, NodePath, Nodes, number_of};
 use crate::daemon::{Found, ReadError, ReplicaHandle, Retries};
 
 /// Page requests that are answered at the same time. Each takes as much memory as it asks for, at most 1 MiB.
-/// Those that wait for a body take none so far.
+/// Requests that wait for a body take none so far.
 const AT_A_TIME: usize = 64;
 
 /// The file system: inodes known to the kernel, and waiting requests.
@@ -180,11 +180,11 @@ impl Files {
     pub(super) fn ask(
         self: &Arc<Self>,
         unique: u64,
-        what: What,
+        target: ReadTarget,
         then: impl FnOnce(&Arc<Self>, Answered) + Send + 'static,
     ) {
         // All readers here are one session, answered by one replica that has always seen their state.
-        let request = Request { what, after: Sequence::ZERO };
+        let request = Request { target, after: Sequence::ZERO };
         let mut pending = match self.replica.begin(request) {
             Ok(pending) => pending,
             Err(error) => return self.reply_error(unique, errno_of(error)),
@@ -234,10 +234,10 @@ impl Files {
         };
         match &node_path {
             NodePath::Now(Some(path)) => {
-                let what = What::Entry(path.clone());
+                let target = ReadTarget::Entry(path.clone());
                 // A lookup of a cached name is not checked here.
                 let remembers = self.remembers && mode.bits() & 0o111 == 0o111;
-                self.ask(unique, what, move |this, answer| {
+                self.ask(unique, target, move |this, answer| {
                     let holds_for = if remembers { answer.holds_for } else { Duration::ZERO };
                     this.found(unique, node_path, &answer.outcome, holds_for);
                 });
@@ -313,8 +313,8 @@ impl Files {
             }
             Node::Folder(NodePath::Now(path), _) => path,
         };
-        let what = path.clone().map_or(What::Root, What::Entry);
-        self.ask(unique, what, move |this, answer| match answer.outcome {
+        let target = path.clone().map_or(ReadTarget::Root, ReadTarget::Entry);
+        self.ask(unique, target, move |this, answer| match answer.outcome {
             Outcome::Entry(Entry::Folder(told)) => this.reply_attributes(unique, &node, told),
             // It existed when its name was looked up.
             _ => this.reply_error(unique, Errno::ESTALE),
@@ -420,8 +420,8 @@ impl Files {
                 Holding::Comes => {}
             }
         }
-        let what = What::Version(file.path.clone(), file.version);
-        self.ask(unique, what, move |this, answer| match answer.outcome {
+        let target = ReadTarget::Version(file.path.clone(), file.version);
+        self.ask(unique, target, move |this, answer| match answer.outcome {
             Outcome::Object(_) => then(this, unique, file),
             Outcome::Lost(_) => this.reply_error(unique, Errno::EIO),
             // The kernel looks the name up again, once, and finds the newer version.
@@ -529,12 +529,12 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lull_replication::replica::Why;
+    use lull_replication::replica::WaitReason;
 
     #[test]
     fn evicted_body_gives_a_timeout_error() {
         for (error, expected) in [
-            (ReadError::Waits(Why::Invalid), Errno::ETIMEDOUT),
+            (ReadError::Waits(WaitReason::Invalid), Errno::ETIMEDOUT),
             (ReadError::Evicted, Errno::ETIMEDOUT),
             (ReadError::Lost, Errno::EIO),
         ] {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lull_replication::path::{Path, prefix_of};
-use lull_replication::replica::{Entry, Outcome, What};
+use lull_replication::replica::{Entry, Outcome, ReadTarget};
 use lull_replication::types::Mode;
 use nix::errno::Errno;
 
@@ -20,8 +20,8 @@ impl Files {
         };
         match &node_path {
             NodePath::Now(path) => {
-                let what = What::Names(path.clone());
-                self.ask(unique, what, move |this, answer| {
+                let target = ReadTarget::Names(path.clone());
+                self.ask(unique, target, move |this, answer| {
                     this.listed(unique, &node_path, answer.outcome);
                 });
             }

@@ -89,7 +89,7 @@ impl<B> Clone for Node<B> {
     }
 }
 
-/// What identifies an inode.
+/// The identity of an inode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Folder(NodePath),

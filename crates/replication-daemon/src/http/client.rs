@@ -28,7 +28,7 @@ use tokio::sync::mpsc::{Sender, channel};
 use super::content::Content;
 use super::origin::{AFTER, Done, Entry, Order, WITHIN};
 use super::socket;
-use super::transaction::{END, Head, ObjectKind, What, put_head};
+use super::transaction::{END, Head, ObjectKind, PutContent, put_head};
 use crate::identity::TicketKind;
 use crate::source;
 pub use folder::TreeDigest;
@@ -400,8 +400,8 @@ impl Client {
             publishing.sent.store(0, Ordering::Relaxed);
             publishing.to_send.store(published.bytes, Ordering::Relaxed);
             let bodies = heads.iter().filter_map(|(head, _)| match &head.put {
-                What::Body(file) => Some(file.digest.clone()),
-                What::Stored(_) | What::Delete => None,
+                PutContent::Body(file) => Some(file.digest.clone()),
+                PutContent::Stored(_) | PutContent::Delete => None,
             });
             let bodies: Vec<String> = bodies.collect();
             match self.write((sequence, into), &root, heads, publishing).await? {
@@ -488,8 +488,8 @@ fn set_within(request: &mut Request<Content>, within: Option<&Path>) -> Result<(
 /// The bytes of an object. A link is read and not followed.
 fn body(root: &FilePath, path: &FilePath, head: &Head) -> io::Result<Box<dyn Read>> {
     let kind = match &head.put {
-        What::Body(content) | What::Stored(content) => content.kind,
-        What::Delete => ObjectKind::File,
+        PutContent::Body(content) | PutContent::Stored(content) => content.kind,
+        PutContent::Delete => ObjectKind::File,
     };
     Ok(match kind {
         ObjectKind::File => Box::new(source::open(root, path)?),
@@ -521,8 +521,8 @@ fn send_changes(
             let failed = |source| ClientError::File { path: path.clone(), source };
             let mut file = body(root, &path, &head).map_err(failed)?;
             let mut left = match &head.put {
-                What::Body(content) => content.size,
-                What::Stored(_) | What::Delete => 0,
+                PutContent::Body(content) => content.size,
+                PutContent::Stored(_) | PutContent::Delete => 0,
             };
             while left > 0 {
                 let begin = waiting.len();

@@ -15,7 +15,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use httpdate::HttpDate;
 use hyper::body::Incoming;
 use lull_replication::path::{Escaped, Path};
-use lull_replication::replica::{Answer, Request as Read, What};
+use lull_replication::replica::{Answer, ReadTarget, Request as Read};
 use lull_replication::time::LocalTime;
 use lull_replication::token::{Keyring, TokenError};
 use lull_replication::types::{Kind, Metadata, Sequence, Version};
@@ -205,7 +205,7 @@ impl ReplicaHttp {
         if !is_head && !conditions::are_any(request.headers()) {
             return Ok(None);
         }
-        let read = Read { what: What::Entry(path.clone()), after };
+        let read = Read { target: ReadTarget::Entry(path.clone()), after };
         let Answer { at, outcome, reflects, .. } = self.replica.read(read, patience).await?;
         let Some(version) = outcome.version().filter(is_file) else { return Ok(Some((at, None))) };
         let mut response = self.head(&version, path, reflects);

@@ -29,12 +29,12 @@ const MAX_HEAD_BYTES: usize = 32 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Head {
     pub(super) path: String,
-    pub(super) put: What,
+    pub(super) put: PutContent,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum What {
+pub(super) enum PutContent {
     /// The body follows.
     Body(File),
     /// The origin has the body.
@@ -254,12 +254,12 @@ impl Parser {
             return Err(Malformed::Twice(path));
         }
         let put = match head.put {
-            What::Delete => Put::Delete,
-            What::Stored(file) => Put::Stored(file.content().ok_or(Malformed::Stream)?),
-            What::Body(file) if file.size > MAX_BODY_BYTES.0 => {
+            PutContent::Delete => Put::Delete,
+            PutContent::Stored(file) => Put::Stored(file.content().ok_or(Malformed::Stream)?),
+            PutContent::Body(file) if file.size > MAX_BODY_BYTES.0 => {
                 return Err(Malformed::Large(path.to_string()));
             }
-            What::Body(file) => {
+            PutContent::Body(file) => {
                 let (intake, left) = (Intake::new(self.origin.bodies()), file.size);
                 return self.body(path, file, intake, left).await;
             }
@@ -372,7 +372,7 @@ mod tests {
             mode: None,
         };
         let mut stream = Vec::new();
-        let head = Head { path: format!("file-{number}"), put: What::Body(file) };
+        let head = Head { path: format!("file-{number}"), put: PutContent::Body(file) };
         put_head(&mut stream, &head).unwrap();
         stream.extend(bytes);
         stream

@@ -152,7 +152,7 @@ fn tickets_and_replicas_accept_only_connectable_addresses() {
         let said = refused.map_err(|error| error.to_string()).unwrap_err();
         assert!(!said.contains('\n') && said.contains(": "), "{said}");
     }
-    assert_eq!(world.origin.replicas().count(), 0, "and nobody is let in");
+    assert_eq!(world.origin.replicas().count(), 0, "and no replica is admitted");
     for right in ["origin.example:7070", "192.0.2.1:7", "[::1]:7070", &longest] {
         let ticket = world.origin.ticket("berlin", right, at(0), valid).expect("an address");
         assert_eq!(ticket.to_string().parse(), Ok(ticket), "{right}");
@@ -336,7 +336,7 @@ fn authority_is_replaced_without_locking_out_replicas() {
     assert_eq!(behind(&mut world), ["paris"]);
     assert!(world.origin.is_behind(paris.replica()) && !world.origin.is_behind(tokyo.replica()));
     world.origin.revoke(paris.replica()).expect("it can be written");
-    world.origin.finish_rotation(at(3)).expect("nobody is shut out");
+    world.origin.finish_rotation(at(3)).expect("no replica is locked out");
     for replica in [&berlin, &tokyo] {
         assert!(world.connect(replica, 4).is_ok());
     }

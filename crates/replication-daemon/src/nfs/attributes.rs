@@ -1,4 +1,4 @@
-//! What `stat` shows, and permissions. Pure.
+//! Attributes, as `stat` shows them, and permissions. Pure.
 
 use lull_replication::path::Path;
 use lull_replication::time::WallTime;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lull_replication::path::{Path, PathError};
-use lull_replication::replica::{Answer, Entry, Outcome, Request, What};
+use lull_replication::replica::{Answer, Entry, Outcome, ReadTarget, Request};
 use lull_replication::types::{Metadata, Sequence, Version};
 use nfs3_types::nfs3::{fattr3, nfs_fh3, nfsstat3};
 use nfs3_types::xdr_codec::Opaque;
@@ -112,25 +112,25 @@ impl Files {
         })
     }
 
-    async fn ask(&self, what: What) -> Result<Answer, nfsstat3> {
+    async fn ask(&self, target: ReadTarget) -> Result<Answer, nfsstat3> {
         // All clients are one session, answered by one replica that has always seen their state.
-        let request = Request { what, after: Sequence::ZERO };
+        let request = Request { target, after: Sequence::ZERO };
         self.replica.read(request, Some(self.patience)).await.map_err(status_of)
     }
 
     /// The entry under a name, and its state.
     pub(super) async fn entry(&self, path: &Path) -> Result<(Sequence, Option<Entry>), nfsstat3> {
-        let answer = self.ask(What::Entry(path.clone())).await?;
+        let answer = self.ask(ReadTarget::Entry(path.clone())).await?;
         Ok(match answer.outcome {
             Outcome::Entry(entry) => (answer.at, Some(entry)),
             _ => (answer.at, None),
         })
     }
 
-    /// What a handle means in the present state: the version, or what a folder's object says.
+    /// The entry of a handle in the present state: the version, or the fields of a folder's object.
     pub(super) async fn current(&self, node: &Node) -> Result<(Sequence, Entry), nfsstat3> {
         let Some(path) = node.path() else {
-            return Ok((self.ask(What::Root).await?.at, Entry::Folder(None)));
+            return Ok((self.ask(ReadTarget::Root).await?.at, Entry::Folder(None)));
         };
         let (at, entry) = self.entry(path).await?;
         match (node, entry) {
@@ -181,7 +181,7 @@ impl Files {
                 (at, outcome.ok_or(nfsstat3::NFS3ERR_BAD_COOKIE)?)
             }
             None => {
-                let answer = self.ask(What::Names(folder.clone())).await?;
+                let answer = self.ask(ReadTarget::Names(folder.clone())).await?;
                 (answer.at, answer.outcome)
             }
         };

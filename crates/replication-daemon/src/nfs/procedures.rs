@@ -50,8 +50,8 @@ pub(super) async fn answer(files: &Files, call: Call<'_>) -> Result<Vec<u8>, Ref
         18 => result(file_system_size(files, arguments).await, 1),
         19 => result(file_system_limits(files, arguments).await, 1),
         20 => result(path_limits(files, arguments).await, 1),
-        // SETATTR, WRITE, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR and COMMIT; LINK; RENAME. Without attributes
-        // of before and after.
+        // SETATTR, WRITE, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR and COMMIT; LINK; RENAME. Without the attributes
+        // before and after the change.
         2 | 7..=13 | 21 => failed(nfsstat3::NFS3ERR_ROFS, 2),
         15 => failed(nfsstat3::NFS3ERR_ROFS, 3),
         14 => failed(nfsstat3::NFS3ERR_ROFS, 4),
@@ -318,7 +318,7 @@ async fn read_folder_plus(
             fileid,
             name: name.into(),
             cookie,
-            // What the folder above says of itself is not in the listing.
+            // The attributes of the folder above are not in the listing.
             name_attributes: if is_dot {
                 post_op_attr::None
             } else {

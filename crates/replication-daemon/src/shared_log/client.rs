@@ -73,10 +73,10 @@ impl Failure {
     }
 }
 
-/// What the servers or the connection said last, unless a connection was made since.
+/// The last report of the servers or the connection, unless a connection was made since.
 type Said = Arc<Mutex<Option<Failure>>>;
 
-/// What an event says about the connection; none if that is nothing new.
+/// The news in an event about the connection; none if there are none.
 fn said(event: &Event) -> Option<Option<Failure>> {
     match event {
         Event::Connected => Some(None),

@@ -37,7 +37,7 @@ pub(crate) struct Opening<'a> {
     pub(crate) take_over: bool,
 }
 
-/// What the messages are read for.
+/// The purpose of reading the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     /// The folder gets what they say.

@@ -1,4 +1,4 @@
-//! What the messages of a stream say, read in their order: pure.
+//! The messages of a stream, read in their order: pure.
 //!
 //! A message that is missing, doubled or of a process that was replaced is found, because each writer numbers its
 //! messages, and names the last one before it when it begins.

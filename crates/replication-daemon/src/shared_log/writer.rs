@@ -83,7 +83,7 @@ impl FailureReport {
     }
 }
 
-/// What the status shows of the messages.
+/// The part of the messages that the status shows.
 #[derive(Clone, Debug, Default)]
 struct Shown {
     last: u64,
@@ -143,7 +143,7 @@ impl SharedLog {
         (self.clock.0)()
     }
 
-    /// What was read so far. To be held during each change.
+    /// The messages read so far. To be held during each change.
     pub(super) fn follower(&self) -> MutexGuard<'_, Follower> {
         lock(&self.follower)
     }
@@ -229,7 +229,7 @@ impl SharedLog {
         Ok(read)
     }
 
-    /// What was read changes the lease and the status.
+    /// Updates the lease and the status from the messages that were read.
     pub(super) fn show(&self, follower: &Follower) {
         self.is_leased.store(follower.is_leased(), Ordering::Release);
         let address = |node: &Node| node.address.clone();

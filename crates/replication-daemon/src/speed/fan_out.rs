@@ -55,9 +55,9 @@ pub struct Point {
     pub rate: u32,
     /// Writes that were due, of those that count.
     pub due: u64,
-    /// Those that were acknowledged.
+    /// Writes that were acknowledged.
     pub acknowledged: u64,
-    /// Those not decoded by all replicas, ten seconds after the last invalidation that arrived.
+    /// Invalidations not decoded by all replicas, ten seconds after the last one that arrived.
     pub undelivered: u64,
     /// Invalidations that were decoded, of all writes and by all replicas.
     pub delivered: u64,

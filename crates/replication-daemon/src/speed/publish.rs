@@ -37,7 +37,7 @@ const MOST: Duration = Duration::from_secs(3_600);
 /// The object that is read.
 const OTHER: &str = "other/file";
 
-/// What is published.
+/// The published files, and the settings of the publication.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The folder in which everything is made.

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Connections of a replica, of which both ends are in this process, and the files of its store.
 const ENDS: u64 = 16;
 
-/// What is measured.
+/// The settings of a measurement.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The folder in which all of them are created, on the disk in question.
@@ -35,7 +35,7 @@ pub struct Settings {
     pub size: usize,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Relays.

@@ -29,11 +29,11 @@ pub struct Point {
     pub rate: u32,
     /// Writes that were due.
     pub due: u64,
-    /// Those that are durable.
+    /// Writes that are durable.
     pub acknowledged: u64,
-    /// Those rejected because too many waited for the disk.
+    /// Writes rejected because too many waited for the disk.
     pub refused: u64,
-    /// Those without an answer ten seconds after the last one was due.
+    /// Writes without an answer ten seconds after the last one was due.
     pub unanswered: u64,
     /// Acknowledged per second.
     pub per_second: f64,

@@ -472,7 +472,7 @@ mod tests {
         let mut small = bodies.stage();
         small.write(&[7; 64]).unwrap().unwrap();
         assert!(small.file.is_none());
-        // Those received so far wait to be stored.
+        // Bodies received so far wait to be stored.
         let finish = |stager: Stager| stager.finish().unwrap().unwrap();
         let mut waiting: Vec<_> = coming.into_iter().map(finish).collect();
         let kept = |payload: &Payload<Body>| matches!(payload.bytes, Body::Memory(_));

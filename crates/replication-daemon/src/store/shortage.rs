@@ -219,7 +219,10 @@ mod tests {
             assert!(with(size, left + 50).write(51).is_none());
             assert!(with(size, 0).write(0).is_none());
         }
-        assert!(Arc::new(Reserve::by(|| None)).write(u64::MAX).is_some(), "nobody knows");
+        assert!(
+            Arc::new(Reserve::by(|| None)).write(u64::MAX).is_some(),
+            "the free space is unknown"
+        );
         assert!(Arc::new(Reserve::default()).write(u64::MAX).is_some(), "there is no disk");
     }
 

@@ -39,7 +39,7 @@ pub(super) struct Index {
     files: BTreeMap<Path, LastRead>,
     /// The names of files that have more than one, by inode.
     linked: BTreeMap<u64, BTreeSet<Name>>,
-    /// Those of these inodes whose other names were all searched for.
+    /// The inodes among them whose other names were all searched for.
     searched: BTreeSet<u64>,
     /// Files that were closed after the last write.
     closed: BTreeSet<Name>,

@@ -546,7 +546,7 @@ fn entry_moved_during_a_scan_joins_it() {
         (vec![changed("z/x")], true, "it was deleted; perhaps it was copied before"),
         (vec![changed("z")], true, "so was its folder"),
         (vec![changed("z/y")], false, "it was not looked at"),
-        (vec![changed("big")], false, "it was written anew, and is there"),
+        (vec![changed("big")], false, "it was written again, and is there"),
         (vec![FileEvent::Touched("z/x".into())], false, "nothing goes by that"),
         (vec![FileEvent::Lost], true, "events were lost"),
     ] {

@@ -22,7 +22,7 @@ pub(super) struct Arriving {
 /// A machine below the origin.
 pub(super) struct Node {
     pub(super) machine: Replica<()>,
-    /// What serves the machines below it.
+    /// The relay that serves the machines below it.
     pub(super) relay: Option<Relay<()>>,
     pub(super) timer: Option<u64>,
     stored: BTreeSet<Digest>,

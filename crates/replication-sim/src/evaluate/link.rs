@@ -23,7 +23,7 @@ pub(super) struct Link {
     pub(super) waiting: Option<Carried>,
     /// Counts started transfers, so that the timer of an interrupted one is recognized.
     number: u64,
-    /// Whose turn is next: among those with priority over the background, and in the background.
+    /// The next sender in turn: among those with priority over the background, and in the background.
     pub(super) turn: [usize; 2],
     /// Nanoseconds of completed or interrupted transfers.
     busy: u64,

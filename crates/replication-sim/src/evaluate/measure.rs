@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use lull_replication::replica::Why;
+use lull_replication::replica::WaitReason;
 use lull_replication::types::Sequence;
 
 use super::Workload;
@@ -114,15 +114,21 @@ impl Tally {
     }
 
     /// A read has arrived; why it waits, if it does, and why the first one there waits.
-    pub(super) fn arrived(&mut self, now: u64, read: usize, why: Option<Why>, first: Option<Why>) {
+    pub(super) fn arrived(
+        &mut self,
+        now: u64,
+        read: usize,
+        why: Option<WaitReason>,
+        first: Option<WaitReason>,
+    ) {
         self.arrived[read] = Some(now);
         let Some(why) = why else { return };
-        self.unavailable += u64::from(first == Some(Why::Stale));
+        self.unavailable += u64::from(first == Some(WaitReason::Stale));
         self.blocked[match why {
-            Why::Invalid => 0,
-            Why::Order => 1,
-            Why::Stale => 2,
-            Why::Applying | Why::Behind => 3,
+            WaitReason::Invalid => 0,
+            WaitReason::Order => 1,
+            WaitReason::Stale => 2,
+            WaitReason::Applying | WaitReason::Behind => 3,
         }] += 1;
     }
 

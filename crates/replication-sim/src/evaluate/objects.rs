@@ -3,7 +3,7 @@
 use lull_cc::Bytes;
 use lull_replication::origin::{self, Append};
 use lull_replication::path::Path;
-use lull_replication::replica::{self, Object, Request, What};
+use lull_replication::replica::{self, Object, ReadTarget, Request};
 use lull_replication::time::WallTime;
 use lull_replication::types::{
     Change, Commit, Content, Digest, Incarnation, Metadata, Payload, Sequence, Version,
@@ -18,7 +18,7 @@ pub(super) fn path(object: u32) -> Path {
 
 /// A read of an object.
 pub(super) fn request(object: u32) -> Request {
-    Request { what: What::Object(path(object)), after: Sequence::ZERO }
+    Request { target: ReadTarget::Object(path(object)), after: Sequence::ZERO }
 }
 
 /// A body that no other version has.

@@ -1,4 +1,4 @@
-//! What the clients of a run do: they write, read, and judge the answers.
+//! The steps of a run's clients: they write, read, and judge the answers.
 
 mod arrivals;
 mod holds;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use lull_replication::checker::{Name, Observation, Read};
 use lull_replication::origin::{Put, Transaction, TransactionId};
 use lull_replication::path::Path;
-use lull_replication::replica::{Answer, Entry, Outcome, Request, What};
+use lull_replication::replica::{Answer, Entry, Outcome, ReadTarget, Request};
 use lull_replication::types::{Digest, Metadata, Sequence, Version};
 
 use super::Situation;
@@ -159,14 +159,14 @@ impl World {
         let one = &self.clients.sessions[session];
         let Some(Reading { number, replica, asked, .. }) = one.reading.clone() else { return };
         let path = |at: usize| self.clients.paths[at].clone();
-        let what = match asked {
-            Asked::Object(at) => What::Object(path(at)),
-            Asked::Entry(at) => What::Entry(path(at)),
-            Asked::Version(at, version) => What::Version(path(at), version),
-            Asked::Folder(folder) => What::Folder(Path::new(folder).ok()),
-            Asked::Names(folder) => What::Names(Path::new(folder).ok()),
+        let target = match asked {
+            Asked::Object(at) => ReadTarget::Object(path(at)),
+            Asked::Entry(at) => ReadTarget::Entry(path(at)),
+            Asked::Version(at, version) => ReadTarget::Version(path(at), version),
+            Asked::Folder(folder) => ReadTarget::Folder(Path::new(folder).ok()),
+            Asked::Names(folder) => ReadTarget::Names(Path::new(folder).ok()),
         };
-        let request = Request { what, after: one.seen };
+        let request = Request { target, after: one.seen };
         let (id, mut why) = (id_of(session, number), None);
         self.with_replica(replica, |machine, now| why = machine.handle_read(now, id, request));
         self.expect_others(session, replica, why);
@@ -215,7 +215,7 @@ impl World {
         self.after(delay, Event::Read { session });
     }
 
-    /// What an answer shows. None if the session continues with another request.
+    /// The observation in an answer. None if the session continues with another request.
     fn observed(
         &mut self,
         replica: usize,

@@ -1,4 +1,4 @@
-//! What relays do with bodies that arrive.
+//! The bodies that arrive at relays.
 
 use lull_replication::types::ReplicaId;
 

@@ -48,7 +48,7 @@ pub(super) struct ReplicaHost {
     pub(super) connecting: bool,
     /// The relay that serves it; none if the origin does.
     pub(super) parent: Option<usize>,
-    /// Those that it looks for when that one is lost: other relays, and the origin. None for one that has no choice.
+    /// Parents to try when that one is lost: other relays, and the origin. None for one that has no choice.
     pub(super) parents: Vec<Option<usize>>,
     /// It has connected to another one than before, and was not welcomed there so far.
     pub(super) has_moved: bool,

@@ -1,4 +1,4 @@
-//! What relays do among the replicas.
+//! The relays among the replicas.
 
 use lull_replication::message::{Frame, Session, ToOrigin};
 use lull_replication::origin;

@@ -63,7 +63,7 @@ struct Server<'a> {
     now: Reading,
     lanes: Lanes,
     stored: Box<Stored<'a>>,
-    /// What happens when one of its connections accepts more.
+    /// The event for when one of its connections accepts more.
     free: Event,
 }
 
@@ -169,7 +169,7 @@ impl World {
         let Some(frame) = server.machine.poll_speculative(ReplicaId(at as u32)) else { return };
         let digest = frame.message.version.map(|version| version.content.digest);
         let stored = digest.and_then(|digest| (server.stored)(&digest));
-        // What is stored comes from the disk, and the rest as it arrives.
+        // Stored pieces come from the disk, and the rest as it arrives.
         let arriving = host.parent.zip(digest.filter(|_| stored.is_none()));
         let arriving = arriving.and_then(|(relay, digest)| self.transfers.arriving(relay, &digest));
         let from = arriving.as_ref().map(|(id, ..)| *id);

@@ -67,7 +67,7 @@ situations! {
     Forgotten,
     /// A replica read nothing for a while, and commits to announce to it were made.
     TookNothing,
-    /// The log passed a replica that took nothing, but stayed connected.
+    /// The log passed a replica that took nothing and stayed connected.
     PassedByLog,
     /// The acknowledgements of a replica were delayed for a while.
     AcknowledgedNothing,

@@ -15,9 +15,9 @@ pub(super) struct InTransit {
     pub(super) frame: Frame<BodyHeader>,
     /// None if it is cut off.
     pub(super) payload: Option<Payload<Body>>,
-    /// What the sender, a relay, still receives of it.
+    /// The transfer by which the sender, a relay, still receives it.
     pub(super) from: Option<TransferId>,
-    /// What the receiver, a relay, may pass on of it.
+    /// The transfer that the receiver, a relay, may pass on.
     pub(super) to: Option<TransferId>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Transfer {
     /// When its last piece arrives.
     until: TrueTime,
     pub(super) state: State,
-    /// Those to which it is passed on.
+    /// The replicas to which it is passed on.
     pub(super) children: Vec<(usize, Frame<BodyHeader>)>,
 }
 

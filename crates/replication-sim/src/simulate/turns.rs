@@ -16,7 +16,7 @@ pub(super) struct Sending {
     begun: bool,
 }
 
-/// Those of one connection, as the origin sends them.
+/// Bodies of one connection, as the origin sends them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turns {
     bodies: [Option<Sending>; Lane::COUNT],

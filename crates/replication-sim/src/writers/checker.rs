@@ -27,11 +27,11 @@ use super::{Object, SessionId, Vector, WriteId, WriterId};
 pub struct Logged {
     /// Its write.
     pub write: WriteId,
-    /// What it changed.
+    /// The changed objects.
     pub objects: BTreeSet<Object>,
 }
 
-/// What the clients saw, in the order of time. A session does one thing after the other.
+/// The observations of the clients, in the order of time. A session does one thing after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A session began a write.
@@ -121,12 +121,12 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a session has seen.
+/// The observations of a session.
 #[derive(Clone, Debug)]
 struct Seen {
     /// Its own acknowledged writes.
     written: Vector,
-    /// What it read directly.
+    /// The positions that it read directly.
     read: Vector,
     /// All of it with its dependencies.
     all: Vector,
@@ -176,7 +176,7 @@ impl<'a> Logs<'a> {
         written.get(written.partition_point(|at| *at <= position)).copied()
     }
 
-    /// What the first commits of a log depend on; none if one of them has not begun.
+    /// The dependencies of the first commits of a log; none if one of them has not begun.
     fn stamp(&mut self, writer: WriterId, position: u64) -> Option<Vector> {
         let count = usize::try_from(position).ok()?;
         while self.stamps[writer.0].len() < count {
@@ -194,7 +194,7 @@ impl<'a> Logs<'a> {
 
     /// The least state with these commits and all that they depend on.
     fn closed(&mut self, mut state: Vector) -> Option<Vector> {
-        // What a session had seen is closed, so stamps are, and one round is enough.
+        // The observations of a session are closed, so stamps are, and one round is enough.
         for writer in (0..self.logs.len()).map(WriterId) {
             state.join(&self.stamp(writer, state.get(writer))?);
         }

@@ -60,7 +60,7 @@ struct Commit {
     /// commit's position.
     stamp: Vector,
     write: WriteId,
-    /// What the write changed, in the subtree of the writer.
+    /// The objects that the write changed, in the subtree of the writer.
     objects: BTreeSet<Object>,
 }
 
@@ -171,11 +171,11 @@ pub struct Outcome {
     pub reads: usize,
     /// Writes that were acknowledged.
     pub writes: usize,
-    /// What was met.
+    /// The situations that occurred.
     pub situations: BTreeSet<Situation>,
     /// The broken promises.
     pub violations: Vec<Violation>,
-    /// What did not settle after everything was repaired.
+    /// The parts that did not settle after everything was repaired.
     pub stuck: Vec<String>,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Answer {
     pub(super) token: Vector,
 }
 
-/// What a replica has of one log.
+/// The part of one log that a replica has.
 #[derive(Debug)]
 struct Feed {
     /// The stamp of the last commit that was applied: what a reader of the subtree depends on.
@@ -42,7 +42,7 @@ pub(super) struct Replica {
     applied: Vector,
     feeds: Vec<Feed>,
     values: Values,
-    /// What a commit that was applied in part still has to change.
+    /// The remaining changes of a commit that was applied in part.
     half: Vec<(Object, WriteId)>,
     /// Reads by the number that their client gave them.
     reads: BTreeMap<u64, Request>,

@@ -86,7 +86,7 @@ fn commit_depends_on_earlier_ones_of_its_log() {
     assert_eq!(check(&log, &history, DELTA), [Violation::Causal { event: 5 }]);
 }
 
-/// What a generated event is: a write, the acknowledgement of the session's last write, or a read of some state.
+/// A generated event: a write, the acknowledgement of the session's last write, or a read of some state.
 #[derive(Clone, Debug)]
 enum Step {
     Write { session: usize, writer: usize, numbers: Vec<u32> },

@@ -8,7 +8,7 @@ use super::{Commit, Object, SeededBug, Vector, WriteId, WriterId};
 #[derive(Clone, Debug)]
 pub(super) struct Write {
     pub(super) id: WriteId,
-    /// What it changes, in the writer's subtree.
+    /// The changed objects, in the writer's subtree.
     pub(super) objects: BTreeSet<Object>,
     /// The token of the session: what the write depends on.
     pub(super) after: Vector,

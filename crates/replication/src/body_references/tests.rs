@@ -154,7 +154,7 @@ fn corrupt_body_is_dropped_and_may_be_stored_again() {
     references.discard(&digest);
     assert_eq!(drained(&mut references), [BodyEffect::Drop(digest)], "once");
     references.store_referenced(payload(1));
-    assert_eq!(drained(&mut references), [], "what is there has to go first");
+    assert_eq!(drained(&mut references), [], "the stored body is dropped first");
     references.handle_dropped(&digest);
     assert_eq!(drained(&mut references), [BodyEffect::Store(payload(1))]);
     references.handle_stored(&digest, Ok(()));

@@ -62,12 +62,12 @@ impl Turns {
     }
 }
 
-/// What a message changes about its sender.
+/// The kind of change that a message brings about its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     /// Its state, its bodies, or its connection.
     Progress,
-    /// What it reports for users.
+    /// Its report for users.
     Figures,
 }
 
@@ -284,7 +284,7 @@ impl<P: Clone> Origin<P> {
         })
     }
 
-    /// Whose bodies have arrived at a replica, of the commits up to `committed`.
+    /// The bodies that have arrived at a replica, of the commits up to `committed`.
     fn delivered(&self, replica: ReplicaId, committed: Sequence) -> Delivered {
         let Some(peer) = self.peers.get(&replica) else { return Delivered::default() };
         let link = peer.link.as_ref();

@@ -7,7 +7,7 @@ use crate::types::Digest;
 pub enum Named {
     /// Any body: the object must exist.
     Any,
-    /// Those with these hashes.
+    /// Bodies with these hashes.
     These(Vec<Digest>),
 }
 

@@ -36,7 +36,7 @@ pub struct Distribution {
     pub replicas: Vec<ReplicaId>,
 }
 
-/// What is known of a replica in a distribution.
+/// A replica's progress in a distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrival {
     /// The replica.
@@ -277,7 +277,7 @@ impl<P: Clone> Origin<P> {
         self.events.extend(replicas.map(Event::Urgency));
     }
 
-    /// What is known of a distribution; none if it was ended.
+    /// The progress of a distribution; none if it was ended.
     pub fn distribution(&self, now: Reading, id: DistributionId) -> Option<Progress> {
         let active = self.distributions.all.get(&id)?;
         let arrivals = active.hosts.iter().map(|(replica, host)| {

@@ -15,7 +15,7 @@ pub(super) struct Weight {
     bytes: u64,
 }
 
-/// The cost of a commit while its changes are looked through, first those to it and then those of before.
+/// The cost of a commit while its changes are looked through, first the changes to it and then the earlier ones.
 #[derive(Debug, Default)]
 pub(super) struct Weighing {
     stay: BTreeSet<Digest>,

@@ -214,14 +214,14 @@ pub struct Counters {
     pub in_parts: u64,
     /// Demand reads that were answered.
     pub demands: u64,
-    /// Those whose bodies a relay had to fetch.
+    /// Demand reads whose bodies a relay had to fetch.
     pub held: u64,
-    /// Those that were withdrawn before their answer.
+    /// Demand reads that were withdrawn before their answer.
     pub withdrawn: u64,
     /// Bodies that were cancelled because no read waited for them any more.
     pub broken_off: u64,
     /// Speculative bodies that were handed out.
     pub pushed: u64,
-    /// Those that were cut off because a read waits for them, and gets them whole.
+    /// Speculative bodies that were cut off because a read waits for them, and gets them whole.
     pub handed_over: u64,
 }

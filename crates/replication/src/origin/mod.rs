@@ -104,7 +104,7 @@ pub use writes::{CaseClashes, Put, Refused, RollbackError, Transaction, Transact
 #[derive(Debug)]
 pub struct Origin<P> {
     config: Config,
-    /// What is on stable storage.
+    /// The state on stable storage.
     state: State,
     /// This life of the origin.
     life: Life,
@@ -114,7 +114,7 @@ pub struct Origin<P> {
     bodies: Bodies<P>,
     ranking: Ranking,
     peers: BTreeMap<ReplicaId, Peer>,
-    /// Those whose queues may still be filled.
+    /// Replicas whose queues may still be filled.
     filling: BTreeSet<ReplicaId>,
     /// Replicas below those that are relays.
     below: Below,

@@ -92,7 +92,7 @@ impl<P: Clone> Origin<P> {
         }
     }
 
-    /// What to drop when others do not wait for the origin.
+    /// The data to drop when others do not wait for the origin.
     pub fn poll_garbage(&mut self) -> Option<Garbage<P>> {
         self.releases.garbage.pop()
     }

@@ -1,4 +1,4 @@
-//! What an origin has on stable storage, with the sums that follow from it.
+//! The state of an origin on stable storage, with the sums that follow from it.
 
 use std::collections::BTreeMap;
 

@@ -491,8 +491,8 @@ fn invalid_message_ends_the_connection() {
         (ToOrigin::Ack(Sequence(9)), "more than there is"),
         (ToOrigin::Taken(7), "more than was sent"),
         (ToOrigin::Fetched(7), "more than was asked for"),
-        (ToOrigin::Resynced(Sequence(0)), "nobody compares trees"),
-        (ToOrigin::Ask { of: Sequence(0), part: Ask::Branches }, "nobody compares trees"),
+        (ToOrigin::Resynced(Sequence(0)), "no replica compares trees"),
+        (ToOrigin::Ask { of: Sequence(0), part: Ask::Branches }, "no replica compares trees"),
     ] {
         let mut bench = Bench::new(Config::default());
         bench.hello(Some(bench.origin.last()));

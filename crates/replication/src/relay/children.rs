@@ -14,7 +14,7 @@ pub(super) enum Asker {
     Relay { child: ReplicaId, session: Session, question: u64, below: ReplicaId },
 }
 
-/// What is known of a greeting.
+/// The state of a greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// It waits until this relay serves children.

@@ -241,7 +241,7 @@ impl<P: Clone> Relay<P> {
     fn report_below(&mut self, now: Reading, replica: &mut Replica<P>) {
         if replica.take_pinged() && self.serves {
             let mut news = self.origin.take_news(now, replica.id());
-            // What is known of one that waits is of an earlier connection.
+            // The state of one that waits is of an earlier connection.
             news.retain(|one| !self.children.waits(one.replica));
             if !news.is_empty() {
                 replica.say(ToOrigin::Below(news));
@@ -331,7 +331,7 @@ impl<P: Clone> Relay<P> {
             self.origin.follow_from(position, objects.collect(), replica.stored().copied());
             self.last = Some(position.sequence);
             if let Some((session, eager)) = replica.upstream() {
-                // What waited for the children is forgotten.
+                // Messages that waited for the children are dropped.
                 self.begin_life(session, eager);
             }
         }

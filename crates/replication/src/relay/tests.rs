@@ -13,7 +13,7 @@ use super::*;
 use crate::BodyEffect;
 use crate::message::{BodyHeader, ToReplica};
 use crate::origin::{self, Put, ReadsPerWriteAndByte, Transaction, TransactionId};
-use crate::replica::{self, Image, Outcome, ReadId, Request, What, Why};
+use crate::replica::{self, Image, Outcome, ReadId, ReadTarget, Request, WaitReason};
 use crate::subscription::{Pattern, Subscription};
 use crate::time::{LocalTime, WallTime};
 use crate::types::{Metadata, Payload, Position};
@@ -344,9 +344,9 @@ impl Tree {
         }
     }
 
-    fn read(&mut self, at: usize, name: &str) -> Result<(Outcome, Sequence), Option<Why>> {
+    fn read(&mut self, at: usize, name: &str) -> Result<(Outcome, Sequence), Option<WaitReason>> {
         let now = self.now(at);
-        let request = Request { what: What::Object(path(name)), after: Sequence::ZERO };
+        let request = Request { target: ReadTarget::Object(path(name)), after: Sequence::ZERO };
         self.answers.clear();
         let why = self.node(at).replica.handle_read(now, ReadId(1), request);
         self.deliver_all();
@@ -519,7 +519,7 @@ fn restarted_relay_serves_children_ahead_of_it() {
     }
 }
 
-/// What may happen to a tree.
+/// An event in a tree.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Write(usize),

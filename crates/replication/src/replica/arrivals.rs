@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use crate::body_references::BodyReferences;
 use crate::types::Digest;
 
-/// Those that have arrived on one channel.
+/// Bodies that have arrived on one channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Arrivals {
     /// How many are in the store, or were discarded.
     done: u64,
-    /// Those after them, in the order of their arrival, until the store has the first.
+    /// The bodies after them, in the order of their arrival, until the store has the first.
     coming: VecDeque<Option<Digest>>,
 }
 

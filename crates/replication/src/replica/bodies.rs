@@ -16,7 +16,7 @@ use crate::types::{Digest, Sequence};
 /// Early bodies of commits of the state that are still to be checked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Unsettled {
-    /// Those after this one in their order.
+    /// The bodies after this one in their order.
     pub(super) from: (Sequence, Option<Path>),
     pub(super) since: LocalTime,
 }
@@ -26,9 +26,9 @@ pub(super) struct Unsettled {
 pub(super) struct Bodies<P> {
     /// All that are here, by their hashes.
     pub(super) references: BodyReferences<P>,
-    /// Those of versions that the state does not have yet.
+    /// Bodies of versions that the state does not have yet.
     pub(super) early: Early,
-    /// What they replace.
+    /// The bodies that they replace.
     pub(super) replaced: Replaced,
     /// The last step has brought more commits into the state than were checked for early bodies.
     pub(super) unsettled: Option<Unsettled>,

@@ -69,7 +69,7 @@ pub use page::{Page, PageItem, PageRequest, above};
 pub use past::Holding;
 use read_lease::Lease;
 pub use read_lease::{Skew, Staleness};
-pub use reads::{Answer, Entry, Order, Outcome, ReadId, Request, What, Why};
+pub use reads::{Answer, Entry, Order, Outcome, ReadId, ReadTarget, Request, WaitReason};
 use reads::{Reads, Waiting};
 use recency::Recency;
 pub(crate) use relayed::Relayed;
@@ -92,7 +92,7 @@ pub struct Replica<P> {
     config: Config,
     /// The committed state.
     image: Image,
-    /// Those before it.
+    /// The states before it.
     history: History,
     /// Commits that are not in the state.
     apply: Apply,
@@ -346,7 +346,7 @@ impl<P: Clone> Replica<P> {
         self.connection.poll_send()
     }
 
-    /// What to drop when others do not wait for the replica.
+    /// The data to drop when others do not wait for the replica.
     pub fn poll_garbage(&mut self) -> Option<Garbage> {
         self.output.garbage.pop()
     }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::reads::Why;
+use super::reads::WaitReason;
 use super::{Replica, Waiting};
 use crate::time::LocalTime;
 
@@ -100,7 +100,7 @@ impl<P: Clone> Replica<P> {
 
     /// A read waits. If only a connection can help it and there is none, its reader notices that. A read that
     /// waits on a silent connection is checked when that turns out to be lost.
-    pub(super) fn cannot_mask(&mut self, now: LocalTime, why: Why) {
+    pub(super) fn cannot_mask(&mut self, now: LocalTime, why: WaitReason) {
         if needs_connection(why) {
             self.outage.notice(now);
         }
@@ -115,8 +115,8 @@ impl<P: Clone> Replica<P> {
 }
 
 /// A read behind another one waits for that one, and during an application it waits for the disk.
-fn needs_connection(why: Why) -> bool {
-    matches!(why, Why::Stale | Why::Behind | Why::Invalid)
+fn needs_connection(why: WaitReason) -> bool {
+    matches!(why, WaitReason::Stale | WaitReason::Behind | WaitReason::Invalid)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub(super) struct Output {
     pub(super) events: VecDeque<Event>,
     pub(super) counters: Counters,
     pub(super) garbage: Vec<Garbage>,
-    /// What a relay passes on; none if this replica is no relay.
+    /// The bodies that a relay passes on; none if this replica is no relay.
     pub(super) relaying: Option<Relaying>,
     /// The skew is too large, and that was reported.
     skew_reported: bool,

@@ -17,10 +17,10 @@ pub struct ReadId(pub u64);
 
 /// The target of the read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum ReadTarget {
     /// The body of an object.
     Object(Path),
-    /// The body of the version that an [`Entry`](What::Entry) of this object returned. A file system opens it
+    /// The body of the version that an [`Entry`](ReadTarget::Entry) of this object returned. A file system opens it
     /// after the lookup. If it is overwritten meanwhile, it remains that version while its body is here.
     Version(Path, Version),
     /// The body of a version that an earlier read was answered with: another part of an open file. It says
@@ -64,8 +64,8 @@ impl Entry {
 /// A read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// The contents for reads.
-    pub what: What,
+    /// The object, folder or page that is read.
+    pub target: ReadTarget,
     /// The lowest acceptable state: that of the session's token.
     pub after: Sequence,
 }
@@ -73,16 +73,22 @@ pub struct Request {
 impl Request {
     /// The object whose body the read may wait for.
     fn object(&self) -> Option<&Path> {
-        match &self.what {
-            What::Object(path) | What::Version(path, _) | What::Opened(path, _) => Some(path),
-            What::Entry(_) | What::Root | What::Names(_) | What::Folder(_) | What::Page(_) => None,
+        match &self.target {
+            ReadTarget::Object(path)
+            | ReadTarget::Version(path, _)
+            | ReadTarget::Opened(path, _) => Some(path),
+            ReadTarget::Entry(_)
+            | ReadTarget::Root
+            | ReadTarget::Names(_)
+            | ReadTarget::Folder(_)
+            | ReadTarget::Page(_) => None,
         }
     }
 
     /// Whether it is a read of the state, which has a place in the order. A read of an open file had its
     /// place when the file was opened.
     fn is_ordered(&self) -> bool {
-        !matches!(self.what, What::Opened(..))
+        !matches!(self.target, ReadTarget::Opened(..))
     }
 }
 
@@ -137,7 +143,7 @@ pub struct Answer {
 /// Why a read waits. Its server may return an error or name another replica (§6.2.2) instead, after
 /// [`Replica::cancel_read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Why {
+pub enum WaitReason {
     /// No message of the origin has arrived for Δ.
     Stale,
     /// The required state is on its way to the disk.
@@ -153,7 +159,7 @@ pub enum Why {
 /// Whether a read may overtake a waiting one (§6.2.3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// No: reads of two objects in sequence see them in this order. A read that is [`Behind`](Why::Behind) is
+    /// No: reads of two objects in sequence see them in this order. A read that is [`Behind`](WaitReason::Behind) is
     /// overtaken all the same.
     #[default]
     Conservative,
@@ -166,7 +172,7 @@ pub enum Order {
 pub(super) struct Waiting {
     id: ReadId,
     request: Request,
-    pub(super) why: Why,
+    pub(super) why: WaitReason,
     /// When it came.
     pub(super) since: LocalTime,
 }
@@ -182,19 +188,26 @@ pub(super) struct Reads {
 impl<P: Clone> Replica<P> {
     /// Whether a read that waits for this blocks later ones. A read that waits for an unknown state does not:
     /// the token of its session keeps its reads in order, and the token may name a state that never comes.
-    fn blocks_later_reads(&self, request: &Request, why: Why) -> bool {
-        self.config.order == Order::Conservative && request.is_ordered() && why != Why::Behind
+    fn blocks_later_reads(&self, request: &Request, why: WaitReason) -> bool {
+        self.config.order == Order::Conservative
+            && request.is_ordered()
+            && why != WaitReason::Behind
     }
 
     /// Starts a read. The answer comes by [`poll_answer`](Replica::poll_answer); until then this returns why
     /// it waits.
-    pub fn handle_read(&mut self, now: Reading, id: ReadId, request: Request) -> Option<Why> {
+    pub fn handle_read(
+        &mut self,
+        now: Reading,
+        id: ReadId,
+        request: Request,
+    ) -> Option<WaitReason> {
         let ordered = request.is_ordered();
         let passes = ordered && self.reads.waiting.iter().any(|one| one.request.is_ordered());
         let outcome = if ordered
             && self.reads.waiting.iter().any(|one| self.blocks_later_reads(&one.request, one.why))
         {
-            Err(Why::Order)
+            Err(WaitReason::Order)
         } else {
             self.attempt(now.local, &request)
         };
@@ -208,12 +221,12 @@ impl<P: Clone> Replica<P> {
                 let unheard = self.lease.covered().is_none();
                 let counters = &mut self.output.counters;
                 *match why {
-                    Why::Stale if unheard => &mut counters.blocked_unheard,
-                    Why::Stale => &mut counters.blocked_stale,
-                    Why::Applying => &mut counters.blocked_applying,
-                    Why::Behind => &mut counters.blocked_behind,
-                    Why::Invalid => &mut counters.blocked_invalid,
-                    Why::Order => &mut counters.blocked_order,
+                    WaitReason::Stale if unheard => &mut counters.blocked_unheard,
+                    WaitReason::Stale => &mut counters.blocked_stale,
+                    WaitReason::Applying => &mut counters.blocked_applying,
+                    WaitReason::Behind => &mut counters.blocked_behind,
+                    WaitReason::Invalid => &mut counters.blocked_invalid,
+                    WaitReason::Order => &mut counters.blocked_order,
                 } += 1;
                 if let Some(path) = request.object() {
                     self.missing.demands.join(path);
@@ -255,7 +268,7 @@ impl<P: Clone> Replica<P> {
     }
 
     /// Why a read waits, if it does.
-    pub fn why(&self, id: ReadId) -> Option<Why> {
+    pub fn why(&self, id: ReadId) -> Option<WaitReason> {
         self.reads.waiting.iter().find(|waiting| waiting.id == id).map(|waiting| waiting.why)
     }
 
@@ -334,20 +347,20 @@ impl<P: Clone> Replica<P> {
     }
 
     /// Answers a read, or starts the work that will make it possible.
-    fn attempt(&mut self, now: LocalTime, request: &Request) -> Result<Outcome, Why> {
+    fn attempt(&mut self, now: LocalTime, request: &Request) -> Result<Outcome, WaitReason> {
         if request.is_ordered() {
             self.expect_present(now, request.after)?;
         }
-        match &request.what {
-            What::Folder(folder) => {
+        match &request.target {
+            ReadTarget::Folder(folder) => {
                 let objects = self.present().objects(folder.as_ref());
                 Ok(Outcome::Folder(objects.map(|(path, one)| (path.clone(), one)).collect()))
             }
-            What::Entry(path) => Ok(self.present().entry(path)),
-            What::Root => Ok(Outcome::Entry(Entry::Folder(None))),
-            What::Names(folder) => Ok(self.present().names(folder.as_ref())),
-            What::Page(page) => Ok(Outcome::Page(self.present().page(page))),
-            What::Version(path, version) => {
+            ReadTarget::Entry(path) => Ok(self.present().entry(path)),
+            ReadTarget::Root => Ok(Outcome::Entry(Entry::Folder(None))),
+            ReadTarget::Names(folder) => Ok(self.present().names(folder.as_ref())),
+            ReadTarget::Page(page) => Ok(Outcome::Page(self.present().page(page))),
+            ReadTarget::Version(path, version) => {
                 self.fold_one(now, path);
                 match self.image.objects.get(path).copied() {
                     // If it was overwritten: it was current at its lookup, which precedes an open. So the
@@ -365,8 +378,8 @@ impl<P: Clone> Replica<P> {
                     _ => Ok(Outcome::Absent),
                 }
             }
-            What::Opened(path, version) => self.go_on(now, path, version),
-            What::Object(path) => {
+            ReadTarget::Opened(path, version) => self.go_on(now, path, version),
+            ReadTarget::Object(path) => {
                 self.fold_one(now, path);
                 match self.image.objects.get(path).copied() {
                     None => Ok(Outcome::Absent),
@@ -381,29 +394,34 @@ impl<P: Clone> Replica<P> {
 
     /// The conditions of a read of the state: the state may be shown, and it is not before the one that the
     /// session has seen.
-    fn expect_present(&mut self, now: LocalTime, after: Sequence) -> Result<(), Why> {
+    fn expect_present(&mut self, now: LocalTime, after: Sequence) -> Result<(), WaitReason> {
         if !self.lease.holds(now, self.is_connected()) {
-            return Err(Why::Stale);
+            return Err(WaitReason::Stale);
         }
         let overdue = self.apply.buffer.front().is_some_and(|front| self.is_due(front, now));
         if overdue || self.comparison.resync.is_some() {
             self.advance(now);
-            return Err(Why::Applying);
+            return Err(WaitReason::Applying);
         }
         if after > self.position() {
             self.apply.awaited.insert(after);
             if after > self.received() {
-                return Err(Why::Behind);
+                return Err(WaitReason::Behind);
             }
             self.advance(now);
-            return Err(Why::Applying);
+            return Err(WaitReason::Applying);
         }
         Ok(())
     }
 
     /// Finds the body of an open file. The lease and overdue commits concern the state, which this read does
     /// not need.
-    fn go_on(&mut self, now: LocalTime, path: &Path, version: &Version) -> Result<Outcome, Why> {
+    fn go_on(
+        &mut self,
+        now: LocalTime,
+        path: &Path,
+        version: &Version,
+    ) -> Result<Outcome, WaitReason> {
         let content = version.content;
         if self.bodies.references.is_stored(&content.digest) {
             self.find(now, path);
@@ -415,7 +433,7 @@ impl<P: Clone> Replica<P> {
             Some(object) if object.version.content.digest == content.digest => {
                 if self.comparison.resync.is_some() {
                     self.advance(now);
-                    return Err(Why::Applying);
+                    return Err(WaitReason::Applying);
                 }
                 self.fetch(now, path, object)
             }
@@ -434,12 +452,17 @@ impl<P: Clone> Replica<P> {
 
     /// Requests the missing body of an object. Its readers wait, unless the body is lost: then it may never
     /// come, and other reads would wait too.
-    fn fetch(&mut self, now: LocalTime, path: &Path, object: Object) -> Result<Outcome, Why> {
+    fn fetch(
+        &mut self,
+        now: LocalTime,
+        path: &Path,
+        object: Object,
+    ) -> Result<Outcome, WaitReason> {
         self.demand(now, path);
         if self.is_lost(path, &object) {
             Ok(Outcome::Lost(object.version))
         } else {
-            Err(Why::Invalid)
+            Err(WaitReason::Invalid)
         }
     }
 

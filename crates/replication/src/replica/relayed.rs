@@ -1,4 +1,4 @@
-//! What a replica has received and a relay passes on to the replicas below it.
+//! The bodies that a relay has received and passes on to the replicas below it.
 
 use core::time::Duration;
 use std::collections::VecDeque;

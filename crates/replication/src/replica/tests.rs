@@ -238,13 +238,13 @@ impl Bench {
     }
 
     fn read_after(&mut self, name: &str, after: u64) -> String {
-        self.ask(What::Object(path(name)), after)
+        self.ask(ReadTarget::Object(path(name)), after)
     }
 
-    fn ask(&mut self, what: What, after: u64) -> String {
+    fn ask(&mut self, target: ReadTarget, after: u64) -> String {
         self.reads += 1;
         let id = ReadId(self.reads);
-        let request = Request { what, after: Sequence(after) };
+        let request = Request { target, after: Sequence(after) };
         match self.replica.handle_read(reading(self.ms), id, request) {
             Some(why) => format!("{why:?}"),
             None => self.answers().pop().expect("an answer").1,

@@ -36,7 +36,7 @@ const PATH: usize = 2 + 1;
 const PATTERN: usize = 2 + 1;
 const CHANGE: usize = PATH + 1;
 const ENTRY: usize = PATH + VERSION;
-/// Those of a content, and of a version: two more if mode bits follow.
+/// The fewest bytes of a content, and of a version: two more if mode bits follow.
 const CONTENT: usize = 49;
 const VERSION: usize = 8 + CONTENT;
 const MODE: usize = 2;

@@ -143,7 +143,7 @@ enum State {
     },
 }
 
-/// What may come of a body behind its hashes.
+/// The next valid part of a body behind its hashes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Order {
     /// Pieces may be left out between others: they were not asked for.

@@ -183,7 +183,7 @@ impl Bench {
     fn last_ack(&self) -> Ack {
         match self.told().pop() {
             Some(ControllerInput::Ack(ack)) => ack,
-            other => panic!("the controller was told {other:?}"),
+            other => panic!("the controller got {other:?}"),
         }
     }
 }
@@ -409,7 +409,7 @@ fn sacked_segments_are_not_resent_after_a_timeout() {
     let mut bench = Bench::running(PLAIN, 4);
     bench.at(100).ack(0, &[(2, 4)]);
     assert_eq!(bench.time_out()[..2], [0, 1]);
-    assert_eq!(bench.losses(), 0, "the timeout was told as such");
+    assert_eq!(bench.losses(), 0, "the timeout was reported as such");
 }
 
 /// RFC 6298 §5.3.

@@ -47,7 +47,7 @@ fn sack_reno_keeps_the_square_root_law_within_5_percent() {
         let expected = 1.22 * (every as f64).sqrt();
         println!("1/p = {every}: {measured:.2} of {expected:.2} segments per RTT");
         assert!((measured / expected - 1.0).abs() < 0.05, "{measured} of {expected}");
-        assert_eq!(timeouts, 0, "SACK mends single losses without timeouts");
+        assert_eq!(timeouts, 0, "SACK repairs single losses without timeouts");
     }
 }
 

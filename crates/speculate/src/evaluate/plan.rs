@@ -1,4 +1,4 @@
-//! What an evaluation measures, and when.
+//! The quantities and times of an evaluation.
 
 use lull_cc::Timestamp;
 

@@ -1,4 +1,4 @@
-//! What one model tells another one of the same site.
+//! Changes that one model sends to another one of the same site.
 
 use std::io::{Read, Write};
 

@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(go(&mut sessions, 1, 11), 11);
         go(&mut sessions, 2, 100);
         assert_eq!(go(&mut sessions, 1, 112), 1, "more than a window later");
-        assert_eq!(sessions.remembered(), 2, "nobody who was only there in times to come");
+        assert_eq!(sessions.remembered(), 2, "no client with dates in the future");
     }
 
     #[test]

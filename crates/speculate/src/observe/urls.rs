@@ -133,7 +133,7 @@ pub struct Urls {
     decay: Decay,
     path_bytes: u64,
     most_path_bytes: u64,
-    /// What other models have not got yet; none if the model is not shared.
+    /// Changes that other models have not got yet; none if the model is not shared.
     changed: Option<BTreeMap<UrlId, Requests>>,
 }
 
@@ -144,7 +144,7 @@ pub(crate) struct Requests {
     pub(crate) visits: u32,
 }
 
-/// What another model reports of a URL.
+/// Another model's report of a URL.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct UrlChange {
     pub(crate) path: Box<str>,

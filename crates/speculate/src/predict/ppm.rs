@@ -37,7 +37,7 @@ pub struct Ppm {
     pages: Vec<(UrlId, usize)>,
     /// The contexts that a learned URL follows, each with its weight. Kept only to reuse its memory.
     followed: Vec<(Pages, f32)>,
-    /// What other models have not got yet; none if the model is not shared.
+    /// Changes that other models have not got yet; none if the model is not shared.
     pending: Option<Pending>,
 }
 
@@ -76,7 +76,7 @@ impl Ppm {
         self.pending.get_or_insert_with(|| Pending::new(followers));
     }
 
-    /// What other models have not got yet.
+    /// Changes that other models have not got yet.
     pub(crate) fn pending(&mut self) -> Option<&mut Pending> {
         self.pending.as_mut()
     }

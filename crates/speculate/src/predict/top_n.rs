@@ -23,7 +23,7 @@ pub struct TopN {
     top_parts: Vec<(UrlId, f32)>,
     /// Visits of pages, decayed, as far as they count for popularity.
     pages: f64,
-    /// Those of them that were not the first of a session.
+    /// Visits among them that were not the first of a session.
     behind: f64,
     decay: Decay,
 }

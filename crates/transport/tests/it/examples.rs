@@ -95,7 +95,7 @@ impl Example {
         let mut stream = loop {
             match listener.accept() {
                 Ok((stream, _)) => break stream,
-                Err(_) => assert!(Instant::now() < end, "nobody connects"),
+                Err(_) => assert!(Instant::now() < end, "no client connects"),
             }
             let ended = running.0.try_wait().unwrap();
             assert!(ended.is_none(), "it ended too early: {ended:?}");

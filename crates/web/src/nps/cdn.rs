@@ -17,7 +17,7 @@ use crate::proxy::SEC_PURPOSE;
 static FOR_CACHES: [HeaderName; 2] =
     [HeaderName::from_static("cdn-cache-control"), HeaderName::from_static("surrogate-control")];
 
-/// What keeps the script out of a page.
+/// The reason for which a page gets no script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NoScriptReason {
     /// In any case.
@@ -27,7 +27,7 @@ pub(super) struct NoScriptReason {
 }
 
 impl NoScriptReason {
-    /// What remains, by the head of the reply.
+    /// The reason that remains, by the head of the reply.
     pub(super) fn of_reply(self, headers: &HeaderMap) -> Option<&'static str> {
         self.always.or_else(|| self.unless_shared.filter(|_| !is_shared(headers)))
     }

@@ -90,7 +90,7 @@ pub(super) enum Message {
     Shown(Visited),
     Ask(Ask, oneshot::Sender<Ranked>),
     Popular(Vec<String>, oneshot::Sender<Vec<String>>),
-    /// What other proxies have not got yet, with its number.
+    /// Changes that other proxies have not got yet, with their number.
     TakeDelta(oneshot::Sender<Option<(u64, Vec<u8>)>>),
     /// A numbered delta of another proxy.
     Merge(Sender, u64, Vec<u8>),
@@ -243,7 +243,7 @@ impl Learner {
         answer.await.unwrap_or_default()
     }
 
-    /// What other proxies have not got yet, with its number; none if there is nothing, or the queue is full.
+    /// Changes that other proxies have not got yet, with their number; none if there are none, or the queue is full.
     pub(super) async fn take_delta(&self) -> Option<(u64, Vec<u8>)> {
         let (to, answer) = oneshot::channel();
         if self.is_reading() || !self.hand(Message::TakeDelta(to)) {

@@ -90,7 +90,7 @@ impl Navigations {
         lock(&self.0).all.clone()
     }
 
-    /// Those of the last hour, or of some minutes less.
+    /// Navigations of the last hour, or of some minutes less.
     pub(super) fn last_hour(&self, now: Timestamp) -> NavigationCounts {
         let mut seen = NavigationCounts::default();
         let slots = &lock(&self.0).slots;

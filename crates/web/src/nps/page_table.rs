@@ -14,7 +14,7 @@ const MAX_SHOWN: usize = 20;
 /// Longer URLs are not counted.
 const LONGEST: usize = 256;
 
-/// What happened to a page since it was first prefetched.
+/// The use of a page since it was first prefetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct PageCounts {
     /// Complete copies, and their bytes.

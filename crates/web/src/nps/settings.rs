@@ -47,7 +47,7 @@ pub struct Settings {
     /// The kill switch: while this file exists, pages get no script, lists stay empty, and prefetches are
     /// refused.
     pub off_file: Option<PathBuf>,
-    /// Who may read the dashboard.
+    /// The users who may read the dashboard.
     pub access: Access,
     /// How proxies of the site share what they learn, if there are several.
     pub share: Option<ShareSettings>,

@@ -1,4 +1,4 @@
-//! What all requests of a site share, in parts. A function takes the parts that it needs, and [`Shared`] only
+//! The state that all requests of a site share, in parts. A function takes the parts that it needs, and [`Shared`] only
 //! where it needs most of them.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What is learned of the site: its model, the lengths of its files, and its pages compared.
+//! The knowledge of the site: its model, the lengths of its files, and its pages compared.
 
 use std::sync::Arc;
 

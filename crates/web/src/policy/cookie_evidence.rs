@@ -73,7 +73,7 @@ pub struct CookieSample<'a> {
     pub page: u64,
     /// The hash of the body, and of the reply's caching fields.
     pub body: u64,
-    /// Whose it was.
+    /// The client that sent it.
     pub client: Client,
     /// The cookies of the request that are not known as harmless, with their values.
     pub cookies: &'a [(String, String)],

@@ -54,7 +54,7 @@ pub(crate) fn may_direct(headers: &HeaderMap, directives: &[&str]) -> bool {
 const OF_A_PART: [&str; 5] =
     ["hx-request", "x-requested-with", "x-pjax", "turbo-frame", "x-up-target"];
 
-/// Those of [`OF_A_PART`] that a request has. Apps for Android put their package name, which contains a dot,
+/// The fields of [`OF_A_PART`] that a request has. Apps for Android put their package name, which contains a dot,
 /// into all requests of their web view.
 fn of_a_part(request: &HeaderMap) -> impl Iterator<Item = &'static str> {
     let is_an_apps = |name: &str| {

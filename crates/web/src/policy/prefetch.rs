@@ -417,8 +417,8 @@ pub(super) fn reply(
         headers.insert(PREFETCH_HEADER, HeaderValue::from_static(prefetch_header::PREFETCH));
     }
 
-    // The copy is for this browser, for this time, and must not be renewed. Otherwise a 304 to a user who has
-    // signed in meanwhile would renew the anonymous page, on servers with the same ETag for both.
+    // The copy is for this browser, for this time, and must not be renewed. Otherwise a 304 to a user after a
+    // sign-in would renew the anonymous page, on servers with the same ETag for both.
     // Subresources may be renewed, which is cheaper.
     fields::set(headers, CACHE_CONTROL, &kept_for(ttl));
     for name in [EXPIRES, AGE, PRAGMA] {

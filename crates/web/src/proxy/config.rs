@@ -153,7 +153,7 @@ pub struct CertificateFiles {
 pub struct Limits {
     /// Open connections of clients. `None`: half of the descriptors that the limit leaves.
     pub connections: Option<NonZeroUsize>,
-    /// Those of one address (IPv6: of one /64). `None`: an eighth of all.
+    /// The connections of one address (IPv6: of one /64). `None`: an eighth of all.
     pub connections_per_address: Option<NonZeroUsize>,
     /// Concurrent requests to the upstream. `None`: a quarter of the descriptors.
     pub upstream_requests: Option<NonZeroUsize>,

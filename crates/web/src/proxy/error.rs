@@ -115,7 +115,7 @@ pub enum Error {
     System {
         /// The attempted operation.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// TLS cannot be set up.
@@ -126,7 +126,7 @@ pub enum Error {
 /// The result of functions of this module.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What the operator can do if the proxy cannot listen on an address.
+/// The remedy if the proxy cannot listen on an address.
 fn listen_remedy(why: &io::Error) -> &'static str {
     match why.kind() {
         io::ErrorKind::PermissionDenied => {

@@ -79,7 +79,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub enum Codings {
     /// None: the proxy reads the answer.
     Identity,
-    /// Those of browsers. Only then a server that compresses its answers takes as long for them.
+    /// The codings of browsers. Only then a server that compresses its answers takes as long for them.
     OfBrowsers,
 }
 

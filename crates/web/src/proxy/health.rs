@@ -14,7 +14,7 @@ const AGENT: &str = "lull/0.1 (health check)";
 /// Failed checks in a row after which a server is unhealthy, and passed ones after which it is healthy again.
 const FALL: u32 = 3;
 const RISE: u32 = 2;
-/// What is read of an answer.
+/// The part of an answer that is read.
 const MAX_ANSWER_BYTES: usize = 16 << 10;
 
 /// Checks one server of a group until it is dropped.
@@ -57,7 +57,7 @@ struct Streak {
 }
 
 impl Streak {
-    /// What the server is by now, if this check decides that.
+    /// The server's new state, if this check decides it.
     fn record(&mut self, is_good: bool) -> Option<bool> {
         if self.is_good != is_good {
             *self = Streak { is_good, count: 0 };

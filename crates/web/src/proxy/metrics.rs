@@ -23,7 +23,7 @@ pub struct Metrics {
     site: Option<OfSite>,
 }
 
-/// What the metrics of one site are taken from.
+/// The sources of one site's metrics.
 #[derive(Clone)]
 struct OfSite {
     counters: Arc<SiteCounters>,

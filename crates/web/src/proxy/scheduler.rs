@@ -67,11 +67,11 @@ pub(crate) struct Done {
 pub struct SchedulerTotals {
     /// Prefetches sent to the upstream; each attempt counts.
     pub started: u64,
-    /// Those that were stopped.
+    /// Prefetches that were stopped.
     pub aborted: u64,
     /// Prefetches that were answered "not now" after their patience.
     pub waited: u64,
-    /// Those for which the queue had no room.
+    /// Prefetches for which the queue had no room.
     pub full: u64,
 }
 

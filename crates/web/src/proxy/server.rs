@@ -43,7 +43,7 @@ const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A running proxy. It ends immediately when it is dropped.
 pub struct Server {
-    /// What is needed to make sites.
+    /// The parts from which sites are made.
     pub(super) setup: SiteSetup,
     sites: Mutex<Arc<HostedSites>>,
     traffic: Vec<Arc<TrafficThread>>,
@@ -171,7 +171,7 @@ impl Server {
                 worker.run(arrivals, phases).await;
             })?);
         }
-        let desk = Arc::new(Acceptor {
+        let acceptor = Arc::new(Acceptor {
             gate: Arc::clone(&common.gate),
             lanes,
             refused: Arc::clone(&metrics.refused_connections),
@@ -183,7 +183,7 @@ impl Server {
         let mut phases = self.phase.subscribe();
         threads.push(run_in_thread("lull-web-accept".to_owned(), async move {
             for door in doors {
-                tokio::spawn(Arc::clone(&desk).accept(door));
+                tokio::spawn(Arc::clone(&acceptor).accept(door));
             }
             tokio::select! {
                 // Until no more connections are accepted. The runtime drops the listeners.

@@ -227,7 +227,7 @@ async fn forward(
 }
 
 impl Forwarder<'_> {
-    /// What the site adds to each answer, before anything else sees it.
+    /// Adds the site's fields to an answer, before anything else sees it.
     fn finish(&self, head: &mut response::Parts) {
         if let Some(public) = &self.public {
             for server in self.upstream.group.all_servers() {

@@ -1,4 +1,4 @@
-//! What a thread serves now. A reload replaces it as a whole.
+//! The sites that a thread serves. A reload replaces them as a whole.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;

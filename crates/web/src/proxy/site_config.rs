@@ -41,7 +41,7 @@ impl UpstreamConfig {
 /// A request that a healthy server answers by 2xx or 3xx.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// What is requested.
+    /// The requested path.
     pub path: String,
     /// Time between two checks of a server.
     pub interval: Duration,
@@ -126,9 +126,9 @@ pub struct SiteConfig {
     pub redirect_to_https: Option<u16>,
     /// `Strict-Transport-Security` of answers over HTTPS (RFC 6797).
     pub hsts: Option<HeaderValue>,
-    /// What is changed in requests before they go upstream.
+    /// The changes of requests before they go upstream.
     pub request_headers: HeaderRules,
-    /// What is changed in answers, before anything else sees them.
+    /// The changes of answers, before anything else sees them.
     pub response_headers: HeaderRules,
     /// Pages for errors of the proxy's own, such as 502 if the upstream cannot be reached.
     pub error_pages: BTreeMap<u16, ErrorPage>,

@@ -26,7 +26,7 @@ use super::upstream_group::{UpstreamGroup, UpstreamServer};
 /// Work beside the traffic, until it is dropped.
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What all sites of a proxy share.
+/// The parts that all sites of a proxy share.
 pub(crate) struct SiteSetup {
     pub(crate) config: Arc<Config>,
     pub(crate) addresses: Vec<Address>,

@@ -111,7 +111,7 @@ impl ReloadedPair {
     /// Uses what the files hold now, if that has changed and is a pair; whether it did.
     ///
     /// # Errors
-    /// Those of [`load`](Self::load), once for each change; the pair in use stays in use.
+    /// The errors of [`load`](Self::load), once for each change; the pair in use stays in use.
     fn reload(&self) -> Result<bool> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let read = read_both(&self.files);
@@ -129,10 +129,10 @@ impl ReloadedPair {
 }
 
 impl Certificates {
-    /// Those of all sites that have one; `None` if no site has.
+    /// The certificates of all sites that have one; `None` if no site has.
     ///
     /// # Errors
-    /// Those of [`load`](Self::load).
+    /// The errors of [`load`](Self::load).
     pub(crate) fn of_sites(sites: &[SiteConfig]) -> Result<Option<Self>> {
         if sites.iter().all(|site| site.certificate.is_none()) {
             return Ok(None);

@@ -8,7 +8,7 @@ use super::error::Failure;
 pub struct Totals {
     /// Requests that came in.
     pub requests: u64,
-    /// Those with the mark of a prefetch, `X-Lull`.
+    /// Requests with the mark of a prefetch, `X-Lull`.
     pub marked: u64,
     /// Responses by the first digit of their status.
     pub responses: [u64; 6],

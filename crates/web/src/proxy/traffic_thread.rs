@@ -36,7 +36,7 @@ pub(crate) struct TrafficThread {
     pub(crate) number: usize,
     /// The sites and their upstreams.
     pub(crate) serving: CurrentServing,
-    /// What a certificate authority asks for.
+    /// The answers to a certificate authority's challenges.
     pub(crate) challenges: Arc<Challenges>,
     /// The limits of connections, over all threads.
     pub(crate) gate: Arc<Gate>,

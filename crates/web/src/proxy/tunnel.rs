@@ -10,7 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::connection::{Connection, CountGuard, RequestGuard};
 use super::link::Link;
 
-/// What keeps a connection of HTTP/2 open while one of its streams is a tunnel.
+/// The guard of an HTTP/2 connection with a stream that is a tunnel.
 pub(crate) struct AmongOthers {
     _ongoing: CountGuard,
     /// The client need not send or read anything.

@@ -33,7 +33,7 @@ pub(crate) struct Answer {
     pub(crate) sent: Instant,
 }
 
-/// What carries an exchange.
+/// The carrier of an exchange.
 pub(crate) enum Carrier {
     /// A connection that it has for itself.
     Link(Box<Link>),

@@ -1,4 +1,4 @@
-//! What a thread has of an upstream: its connections.
+//! A thread's access to an upstream: its connections.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -28,7 +28,7 @@ pub(crate) struct UpstreamServer {
 /// The servers.
 pub(crate) struct UpstreamGroup {
     pub(crate) servers: Vec<UpstreamServer>,
-    /// What they get as `Host`, instead of the client's.
+    /// The value of `Host` that they get, instead of the client's.
     pub(crate) host: Option<HeaderValue>,
     /// Where prefetches wait for room.
     pub(crate) scheduler: Option<Arc<UpstreamScheduler>>,

@@ -279,7 +279,7 @@ fn hovered_link_is_prefetched_over_an_open_connection() {
     site.wait_until("the question who answers", |seen| !seen.refused.is_empty());
     chromium.run("new Promise(done => setTimeout(done, 500))");
     assert!(site.seen().hints[0].hover, "there is a mouse");
-    assert!(!site.seen().asked.iter().any(|asked| asked.ahead), "nobody has pointed at anything");
+    assert!(!site.seen().asked.iter().any(|asked| asked.ahead), "the pointer has not moved");
     point(&mut chromium, "#b");
     site.wait_for(prefetch("/b"));
     let seen = site.seen().clone();

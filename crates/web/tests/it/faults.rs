@@ -450,7 +450,7 @@ fn full_disk_stops_no_requests_and_is_reported_once() {
     };
     let begun = Instant::now();
     while lost() == 0 {
-        assert!(begun.elapsed() < common::LIMIT, "nothing is told");
+        assert!(begun.elapsed() < common::LIMIT, "no loss is reported");
         visit();
     }
     // Lines go to the disk a fifth of a second after they were written, and then the next ones.

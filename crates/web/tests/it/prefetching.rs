@@ -320,7 +320,7 @@ fn side_effect_seen_by_a_visitor_bars_a_url() {
 #[test]
 fn private_reply_is_not_given_to_a_prefetch() {
     let site = fronted(|head| match head.split(' ').nth(1).unwrap() {
-        "/private" => page("Cache-Control: private\r\n", "somebody's own"),
+        "/private" => page("Cache-Control: private\r\n", "a private page"),
         _ => page("", PAGE),
     });
     let answer = site.prefetch("/private");

@@ -166,7 +166,7 @@ fn new_certificate_is_seen_within_seconds() {
     certificate(folder.path());
     let begun = Instant::now();
     while proxy.told(|event| matches!(event, Event::CertificateLoaded)) == 0 {
-        assert!(begun.elapsed() < LIMIT, "nobody looks");
+        assert!(begun.elapsed() < LIMIT, "the certificate is not loaded");
         thread::sleep(Duration::from_millis(100));
     }
     ask(&proxy, folder.path(), "/", &[]);

@@ -228,7 +228,7 @@ fn site_receives_the_failure() {
     drop(client);
     proxy.wait("second end", |totals| totals.responses[4] == 1);
     // The result comes a moment later.
-    proxy.wait("what is told", |_| site.outcomes.lock().unwrap().len() == 2);
+    proxy.wait("two outcomes", |_| site.outcomes.lock().unwrap().len() == 2);
     let outcomes = site.outcomes.lock().unwrap();
     let ends: Vec<_> = outcomes.iter().map(|outcome| (outcome.status, outcome.failure)).collect();
     assert_eq!(ends, [(200, Some(Failure::Reset)), (499, Some(Failure::Client))]);

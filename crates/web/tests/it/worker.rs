@@ -128,7 +128,7 @@ fn worker_port_serves_only_prefetches() {
     let host = "Host: site.example:8443\r\n";
     let agent = format!("User-Agent: {FIREFOX}\r\n");
     for (head, what) in [
-        (format!("GET /b HTTP/1.1\r\n{host}{agent}"), "somebody who goes there"),
+        (format!("GET /b HTTP/1.1\r\n{host}{agent}"), "a visitor's navigation"),
         (
             format!("GET /b HTTP/1.1\r\n{host}{agent}Origin: https://other.example\r\n"),
             "another site",

@@ -23,7 +23,7 @@ struct Model {
     answers: bool,
 }
 
-/// What happened in a time.
+/// The observations of an interval.
 #[derive(Debug, Default)]
 struct Observed {
     passed: u64,

@@ -47,8 +47,8 @@ impl Path {
         }
     }
 
-    /// What the host's own foreground has sent explains the queue of the round-trip time `low`, and has not done so
-    /// for long.
+    /// Whether traffic of the host's own foreground explains the queue of the round-trip time `low`, and has not
+    /// done so for long.
     pub(super) fn is_of_host(&self, low: u32) -> bool {
         let own = ((self.reserved >> (SHIFT / 2)) * self.capacity.packet_micros()) >> (SHIFT / 2);
         self.explained < EXPLAINED_ROUNDS && u64::from(self.delay.queue(low)) < own

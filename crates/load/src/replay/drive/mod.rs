@@ -50,7 +50,7 @@ pub struct Progress {
     pub now: Duration,
     /// Requests that were due, and those that were answered.
     pub due: u64,
-    /// Those that have their answer.
+    /// Requests with an answer.
     pub answered: u64,
 }
 

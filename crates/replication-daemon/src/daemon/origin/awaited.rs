@@ -23,10 +23,10 @@ pub(super) struct Awaited {
 #[derive(Debug)]
 pub(super) enum AwaitedBodies {
     Nothing,
-    /// Those of the commit that made the state. Its changes are kept once it is there: the log may drop them
+    /// The bodies of the commit that made the state. Its changes are kept once it is there: the log may drop them
     /// meanwhile.
     Commit(Option<Arc<[Change]>>),
-    /// Those of all files whose paths have this prefix.
+    /// The bodies of all files whose paths have this prefix.
     Files(Vec<u8>),
 }
 

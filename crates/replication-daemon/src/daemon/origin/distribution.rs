@@ -31,7 +31,7 @@ pub struct DistributionStatus {
 pub struct HostStatus {
     /// Its name.
     pub name: String,
-    /// What happens: `away`, `background`, `urgent`, `done` or `revoked`.
+    /// The phase: `away`, `background`, `urgent`, `done` or `revoked`.
     pub phase: String,
     /// The state that it answers reads with; none if it has not connected since the start of the origin.
     pub state: Option<u64>,

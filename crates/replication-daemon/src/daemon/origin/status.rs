@@ -140,7 +140,7 @@ impl PeerStatus {
     }
 }
 
-/// What the identity says about a replica.
+/// The identity's knowledge of a replica.
 struct KnownReplica {
     id: ReplicaId,
     name: String,

@@ -167,7 +167,7 @@ struct Shared {
     body_reader: BodyReader,
     outlines: Outlines,
     chunk_lists: ChunkLists,
-    /// Those of which newer ones arrive.
+    /// Bodies of which newer ones arrive.
     older: OlderBodies,
     /// The folder of the replica.
     folder: PathBuf,
@@ -181,9 +181,9 @@ struct Shared {
     /// Bytes of bodies that have arrived in part.
     arriving: AtomicU64,
     /// Bytes sent to the origin on the control channel.
-    said: AtomicU64,
+    control_bytes: AtomicU64,
     /// When the last bytes of the control channel arrived, by the clock for intervals.
-    heard: AtomicI64,
+    last_received: AtomicI64,
     /// There may be a message for the origin.
     outbox: Notify,
     /// The machine's next time may have changed.
@@ -414,9 +414,9 @@ impl Shared {
             let at = lock(&self.core).timeout;
             tokio::select! {
                 () = until(&*self.clock, at) => {
-                    let heard = LocalTime::from_nanos(self.heard.load(Ordering::Relaxed));
+                    let received = LocalTime::from_nanos(self.last_received.load(Ordering::Relaxed));
                     let kept = self.try_with(|core, now| {
-                        core.machine.handle_received_bytes(heard);
+                        core.machine.handle_received_bytes(received);
                         if core.machine.poll_timeout().is_some_and(|at| at <= now.local) {
                             core.machine.handle_timeout(now);
                         }
@@ -491,8 +491,8 @@ impl ReplicaDaemon {
             on_event: Box::new(on_event),
             received: Default::default(),
             arriving: AtomicU64::default(),
-            said: AtomicU64::default(),
-            heard: AtomicI64::new(now.local.as_nanos()),
+            control_bytes: AtomicU64::default(),
+            last_received: AtomicI64::new(now.local.as_nanos()),
             outbox: Notify::new(),
             timer: Notify::new(),
             turn: Notify::new(),

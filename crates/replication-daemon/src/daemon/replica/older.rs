@@ -29,7 +29,7 @@ impl Drop for Older {
     }
 }
 
-/// Those that are kept until the newer body is here.
+/// Older bodies, kept until the newer body is here.
 #[derive(Default)]
 pub(super) struct OlderBodies(Mutex<BTreeMap<Path, Arc<Older>>>);
 

@@ -1,4 +1,4 @@
-//! Whom a replica connects to: the origin, or relays. If one does not answer, the next one is tried.
+//! The parents of a replica: the origin, or relays. If one does not answer, the next one is tried.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -21,7 +21,7 @@ const MOST: usize = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct PartialVersions {
     all: Mutex<BTreeMap<Digest, (Path, Sequence)>>,
-    /// Those of earlier lives were compared with the state.
+    /// Whether bodies of earlier lives were compared with the state.
     is_compared: AtomicBool,
 }
 
@@ -57,7 +57,7 @@ impl PartialVersions {
         all.iter().any(|(digest, _)| versions.get(digest).is_some_and(|(of, _)| of == path))
     }
 
-    /// Those that are still of use.
+    /// The bodies that are still of use.
     fn kept(&self, core: &Core, all: &[(Digest, u32)]) -> BTreeSet<Digest> {
         // Otherwise there may be commits of which it does not know.
         let is_known = core.machine.has_lease();

@@ -7,7 +7,9 @@ use std::time::Duration;
 use bytes::Bytes as Buffer;
 use lull_replication::Pin;
 use lull_replication::path::Path;
-use lull_replication::replica::{Answer, Holding, Outcome, ReadId, Request, What, Why};
+use lull_replication::replica::{
+    Answer, Holding, Outcome, ReadId, ReadTarget, Request, WaitReason,
+};
 use lull_replication::time::{LocalTime, WallTime};
 use lull_replication::types::{Sequence, Version};
 use lull_replication::wire::{Outline, PIECE};
@@ -24,7 +26,7 @@ use crate::store::{BodyReader, StoreError};
 pub enum ReadError {
     /// It would wait for longer than its caller.
     #[error("{}", waits(*.0))]
-    Waits(Why),
+    Waits(WaitReason),
     /// The body was evicted each time before it was read, until the caller's patience ended: the quota is too
     /// small for the data that are read.
     #[error("the body is evicted as fast as it is fetched: raise the quota")]
@@ -40,19 +42,19 @@ pub enum ReadError {
     Stopped,
 }
 
-fn waits(why: Why) -> &'static str {
+fn waits(why: WaitReason) -> &'static str {
     match why {
-        Why::Stale => {
+        WaitReason::Stale => {
             "the lease has expired, because the origin sent no message: try again, or ask another \
              replica"
         }
-        Why::Applying => "newer state is being written to the disk: try again",
-        Why::Behind => {
+        WaitReason::Applying => "newer state is being written to the disk: try again",
+        WaitReason::Behind => {
             "this session has seen newer state than this replica has: try again, or return to the \
              previous replica"
         }
-        Why::Invalid => "the body is being fetched from the origin: try again",
-        Why::Order => "an earlier read waits: try again",
+        WaitReason::Invalid => "the body is being fetched from the origin: try again",
+        WaitReason::Order => "an earlier read waits: try again",
     }
 }
 
@@ -72,7 +74,7 @@ impl fmt::Debug for Pending {
 
 impl Pending {
     /// Why it waits; none if it does not.
-    pub fn why(&self) -> Option<Why> {
+    pub fn why(&self) -> Option<WaitReason> {
         self.shared.try_with(|core, _| core.machine.why(self.id)).flatten()
     }
 
@@ -280,7 +282,7 @@ impl ReplicaHandle {
         after: Sequence,
         patience: Option<Duration>,
     ) -> Result<(Sequence, Option<Found>), ReadError> {
-        let request = Request { what: What::Object(path.clone()), after };
+        let request = Request { target: ReadTarget::Object(path.clone()), after };
         self.fetch(request, patience).await
     }
 
@@ -295,7 +297,7 @@ impl ReplicaHandle {
         after: Sequence,
         patience: Option<Duration>,
     ) -> Result<(Sequence, Option<Version>), ReadError> {
-        let request = Request { what: What::Entry(path.clone()), after };
+        let request = Request { target: ReadTarget::Entry(path.clone()), after };
         let answer = self.read(request, patience).await?;
         Ok((answer.at, answer.outcome.version()))
     }
@@ -319,8 +321,8 @@ impl ReplicaHandle {
         if let Some(found) = self.open(version.sequence, version, patience).await? {
             return Ok(Some(found));
         }
-        let what = What::Opened(path.clone(), version);
-        let (_, found) = self.fetch(Request { what, after: Sequence::ZERO }, patience).await?;
+        let target = ReadTarget::Opened(path.clone(), version);
+        let (_, found) = self.fetch(Request { target, after: Sequence::ZERO }, patience).await?;
         Ok(found)
     }
 

@@ -94,7 +94,7 @@ async fn session(shared: &Arc<Shared>) -> Result<(), LinkError> {
     let hearing = Arc::clone(shared);
     let heard = move || {
         let now = hearing.clock.read().local;
-        hearing.heard.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        hearing.last_received.fetch_max(now.as_nanos(), Ordering::Relaxed);
     };
     let (stream, version) = connect(shared, Channel::Control, heard).await?;
     let partial = shared.bodies.partials();
@@ -219,7 +219,7 @@ async fn send_frames(
         };
         if put > 0 {
             let sent = outgoing.flush().await?;
-            shared.said.fetch_add(sent, Ordering::Relaxed);
+            shared.control_bytes.fetch_add(sent, Ordering::Relaxed);
         } else {
             shared.outbox.notified().await;
         }

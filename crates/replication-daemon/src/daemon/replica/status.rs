@@ -65,7 +65,7 @@ pub struct ReplicaStatus {
     pub buffered_valid_bodies: u64,
     /// The bytes of all of these bodies.
     pub buffered_bytes: u64,
-    /// Those that are here, with the received pieces of unfinished bodies.
+    /// Bytes that are here, with the received pieces of unfinished bodies.
     pub buffered_valid_bytes: u64,
     /// Whether the disk was full within the last minute: reads of newer state wait until it has space.
     pub disk_full: bool,
@@ -165,7 +165,7 @@ impl ReplicaHandle {
                 buffered_valid_bytes: all.bytes.0 - lacking.bytes.0 + pieces,
                 disk_full: machine.is_disk_full(now.local),
                 waiting: machine.waiting() as u64,
-                control_bytes: self.0.said.load(Ordering::Relaxed),
+                control_bytes: self.0.control_bytes.load(Ordering::Relaxed),
                 demand_bytes: self.0.received[0].load(Ordering::Relaxed),
                 speculative_bytes: self.0.received[1].load(Ordering::Relaxed),
                 demands: core.counters.demands,

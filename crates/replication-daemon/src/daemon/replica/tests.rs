@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use lull_replication::merkle::leaf_of;
 use lull_replication::origin::{Put, Strategy, Transaction};
 use lull_replication::path::MAX_PATH_BYTES;
-use lull_replication::replica::{Request, What};
+use lull_replication::replica::{ReadTarget, Request};
 use lull_replication::types::Metadata;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
@@ -26,7 +26,7 @@ async fn panicking_call_ends_the_replica_and_its_waiting_reads() {
     let replica = daemon.handle();
     let path = Path::new("a").unwrap();
     // A state that does not arrive.
-    let request = Request { what: What::Object(path), after: Sequence(9) };
+    let request = Request { target: ReadTarget::Object(path), after: Sequence(9) };
     let mut waits = replica.begin(request.clone()).unwrap();
     let shared = Arc::clone(&replica.0);
     let call = move || shared.with(|core, _| assert!(core.closed, "on purpose"));

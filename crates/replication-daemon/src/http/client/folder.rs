@@ -11,7 +11,7 @@ use lull_replication::types::{Content, Digest, MAX_BODY_BYTES};
 
 use super::{ClientError, Published, Publishing};
 use crate::http::origin::Entry;
-use crate::http::transaction::{File, Head, ObjectKind, What};
+use crate::http::transaction::{File, Head, ObjectKind, PutContent};
 use crate::source::{self, Snapshot};
 
 /// An object to be published.
@@ -43,10 +43,10 @@ pub(super) fn difference(
         }
         published.put += counted(&local.content);
         let (put, file) = if known.contains(&*local.content.digest) {
-            (What::Stored(local.content.clone()), None)
+            (PutContent::Stored(local.content.clone()), None)
         } else {
             published.bytes += local.content.size;
-            (What::Body(local.content.clone()), Some(local.file.clone()))
+            (PutContent::Body(local.content.clone()), Some(local.file.clone()))
         };
         heads.push((Head { path: path.to_string(), put }, file));
     }
@@ -54,13 +54,13 @@ pub(super) fn difference(
     for (path, entry) in tree {
         if path.is_within(below) && !files.contains_key(path) {
             published.deleted += counted(&entry.file);
-            heads.push((Head { path: path.to_string(), put: What::Delete }, None));
+            heads.push((Head { path: path.to_string(), put: PutContent::Delete }, None));
         }
     }
     (heads, published)
 }
 
-/// What identifies the files of a published folder.
+/// The identity of the files of a published folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeDigest {
     /// How many files there are, without links and folders.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use lull_replication::path::Path;
-use lull_replication::replica::{Entry, Outcome, Request, What};
+use lull_replication::replica::{Entry, Outcome, ReadTarget, Request};
 use lull_replication::types::{Kind, Sequence, Version};
 
 use crate::daemon::{ReadError, ReplicaHandle};
@@ -91,7 +91,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     async fn look_up(&mut self, path: &Path) -> Result<Option<Entry>, ReadError> {
-        let request = Request { what: What::Entry(path.clone()), after: self.after };
+        let request = Request { target: ReadTarget::Entry(path.clone()), after: self.after };
         let answer = self.replica.read(request, self.patience).await?;
         let first = self.at.map_or(answer.at, |(first, _)| first);
         self.at = Some((first, answer.at));

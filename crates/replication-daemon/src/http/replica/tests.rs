@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lull_replication::origin::{Put, Transaction};
-use lull_replication::replica::Why;
+use lull_replication::replica::WaitReason;
 use lull_replication::time::Reading as Shown;
 use lull_replication::token::TokenKey;
 
@@ -34,7 +34,7 @@ async fn unanswerable_read_is_redirected_once() {
     let sends = service(Blocked::Redirect(patience, Uri::from_static("http://other:1")));
     let (uri, sent) = (Uri::from_static("/a"), Uri::from_static("/a?lull-session=it"));
     for (error, can_elsewhere) in [
-        (ReadError::Waits(Why::Invalid), true),
+        (ReadError::Waits(WaitReason::Invalid), true),
         (ReadError::Evicted, true),
         (ReadError::Scarce, true),
         (ReadError::Lost, false),

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Response;
 use jiff::Timestamp;
-use lull_replication::replica::{Outcome, Page, PageItem, PageRequest, Request, What, above};
+use lull_replication::replica::{Outcome, Page, PageItem, PageRequest, ReadTarget, Request, above};
 use lull_replication::types::{Sequence, Version};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
@@ -18,7 +18,7 @@ use crate::http::content::Content;
 
 /// Items of a page, at most.
 const MAX_KEYS: usize = 1_000;
-/// What `encoding-type=url` leaves as it is.
+/// The bytes that `encoding-type=url` does not escape.
 const PLAIN: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
@@ -123,7 +123,7 @@ impl Query {
     pub(super) fn read(&self, after: Sequence) -> Request {
         let (prefix, delimiter) = (self.prefix.clone(), self.delimiter.clone());
         let page = PageRequest { prefix, delimiter, from: self.from.clone(), limit: self.limit };
-        Request { what: What::Page(page), after }
+        Request { target: ReadTarget::Page(page), after }
     }
 
     /// The response. `issue` returns the session token of the page's state.

@@ -75,7 +75,7 @@ pub struct ReplicaS3 {
 /// The parameters of a query, decoded.
 type Parameters = BTreeMap<String, Vec<u8>>;
 
-/// What a request is about.
+/// The subject of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Target {
     Service,
@@ -180,7 +180,7 @@ impl HttpService for ReplicaS3 {
     }
 }
 
-/// What a path names: the bucket comes first, and the rest is the key.
+/// The target of a path: the bucket comes first, and the rest is the key.
 fn target(path: &str) -> Result<Target, S3Error> {
     let path = path.strip_prefix('/').unwrap_or(path);
     let (bucket, key) = path.split_once('/').unwrap_or((path, ""));

@@ -24,7 +24,7 @@ use object_store::path::Path as Name;
 
 /// The folder, among those of the bodies.
 const FOLDER: &str = "partial";
-/// What their names have behind the hash.
+/// The end of their names, behind the hash.
 const SUFFIX: &str = ".part";
 /// How many are kept.
 const MOST: usize = 16;
@@ -52,7 +52,7 @@ enum State {
 }
 
 impl Partials {
-    /// Those that are in a folder of bodies.
+    /// The partial bodies in a folder of bodies.
     pub(super) fn open(bodies: &FilePath) -> io::Result<Self> {
         let folder = bodies.join(FOLDER);
         fs::create_dir_all(&folder)?;
@@ -89,7 +89,7 @@ impl Partials {
         inner.evict();
     }
 
-    /// Those that are not in transit, and how many whole pieces each has.
+    /// The bodies that are not in transit, and how many whole pieces each has.
     pub(super) fn list(&self) -> Vec<(Digest, u32)> {
         let inner = self.lock();
         let pieces = |(digest, state): (&Digest, &State)| match state {

@@ -69,7 +69,7 @@ impl From<Failure> for NotUploaded {
     }
 }
 
-/// What became of a download.
+/// The outcome of a download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) enum Downloaded {
     /// All bytes were passed on.

@@ -63,7 +63,7 @@ fn changes(writes: &Transaction<Body>) -> Vec<Change> {
     changes.collect()
 }
 
-/// What a power failure leaves of a body that was being written: nothing, a part, or all.
+/// Keeps nothing, a part, or all of a body that was being written when the power failed.
 fn leave_torn(disks: &Disks, body: &Payload<Body>, random: &mut Random) {
     let Body::Memory(bytes) = &body.bytes else { return };
     if body.size > INLINE && random.below(2) == 0 {

@@ -129,7 +129,7 @@ async fn one_behind() -> (Site, Sequence) {
     let mut writes = site.transaction(&[("page", Some(b"new"))]);
     writes.changes.insert(path("large"), Put::Stored(Content { digest, size, metadata }));
     let last = site.origin().write(writes).await.expect("written");
-    site.replica(0).entry(&path("page"), last, Some(LIMIT)).await.expect("it is told of that");
+    site.replica(0).entry(&path("page"), last, Some(LIMIT)).await.expect("the commit arrives");
     (site, last)
 }
 

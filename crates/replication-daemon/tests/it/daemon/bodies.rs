@@ -58,7 +58,7 @@ fn only_the_pieces_of_a_large_body_that_are_read_are_checked() {
         let before = found(&site, "a").await;
         assert_eq!(piece(&before, 0).await, piece_of(&large, 0));
         assert_eq!(piece(&before, 10).await, piece_of(&large, 10));
-        assert_eq!(site.replica(0).status().missing, 0, "nobody has looked at the others");
+        assert_eq!(site.replica(0).status().missing, 0, "no read has requested the others");
         // A read of the corrupt piece fetches the whole body again.
         assert_eq!(piece(&before, 5).await, None);
         assert_eq!(site.replica(0).status().missing, 1);
@@ -102,7 +102,7 @@ fn body_in_use_is_not_evicted() {
         site.reach(sequence).await;
         let before = found(&site, "a").await;
         site.write(&[("b", Some(&second))]).await;
-        patient("it is told of", || site.replica(0).position() == Sequence(2)).await;
+        patient("its invalidation", || site.replica(0).position() == Sequence(2)).await;
         assert_eq!(site.read(0, "b").await, Some(second));
         for number in 0..5 {
             assert_eq!(piece(&before, number).await, piece_of(&first, number as usize));

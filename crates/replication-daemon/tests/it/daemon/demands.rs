@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lull_replication::origin::{Put, Strategy, Transaction};
-use lull_replication::replica::{Order, Request, What};
+use lull_replication::replica::{Order, ReadTarget, Request};
 use lull_replication::types::{Metadata, Sequence};
 use lull_replication_daemon::daemon::{
     Clock, MachineClock, OriginDaemon, OriginOptions, ReplicaDaemon, ReplicaHandle, ReplicaOptions,
@@ -73,7 +73,7 @@ impl Line {
 }
 
 fn request(name: &str) -> Request {
-    Request { what: What::Object(path(name)), after: Sequence::ZERO }
+    Request { target: ReadTarget::Object(path(name)), after: Sequence::ZERO }
 }
 
 async fn read(replica: &ReplicaHandle, name: &str) -> usize {
@@ -123,7 +123,7 @@ impl Pair {
         let changes = (1..).zip(files).map(|(seed, (name, size))| (path(name), put(seed, *size)));
         let written = handle.write(Transaction { changes: changes.collect() }).await;
         let written = written.expect("written");
-        patient("it is told of", || told.position() == written).await;
+        patient("its invalidation", || told.position() == written).await;
         Pair { _folder: folder, origin, replica, line }
     }
 
@@ -206,7 +206,7 @@ fn small_files_overtake_a_large_one_cancelled_with_its_reader() {
         line.allow(u64::MAX);
         assert_eq!(read(&replica, "tiny").await, 10);
         let given_up = origin.status().replicas[0].demand_bytes;
-        assert!(given_up < sent + 1_000_000, "{} were sent for nobody", given_up - sent);
+        assert!(given_up < sent + 1_000_000, "{} were sent without a reader", given_up - sent);
         // A returning reader gets it, and the transfer continues behind the pieces on the disk.
         assert_eq!(read(&replica, "large").await, LARGE);
         let sent = origin.status().replicas[0].demand_bytes - given_up;

@@ -34,7 +34,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use lull_replication::message::{NotEnrolled, Refusal};
-use lull_replication::replica::{Outcome, Request, What, Why};
+use lull_replication::replica::{Outcome, ReadTarget, Request, WaitReason};
 use lull_replication::types::Sequence;
 use lull_replication_daemon::daemon::{self, DaemonError, OriginEvent, ReadError, ReplicaEvent};
 
@@ -59,8 +59,8 @@ fn written_file_is_readable_at_each_replica() {
                 assert_eq!(site.read(replica, name).await.as_deref(), *bytes, "{name}");
             }
             assert_eq!(site.read(replica, "folder/none").await, None);
-            let what = What::Folder(lull_replication::Path::new("folder").ok());
-            let all = site.replica(replica).read(Request { what, after: sequence }, None).await;
+            let target = ReadTarget::Folder(lull_replication::Path::new("folder").ok());
+            let all = site.replica(replica).read(Request { target, after: sequence }, None).await;
             let Ok(Outcome::Folder(all)) = all.map(|answer| answer.outcome) else { panic!() };
             assert_eq!(all.len(), SIZES.len());
         }
@@ -99,10 +99,10 @@ fn replica_works_without_its_origin_and_catches_up_later() {
         // After a restart it has no heartbeat, so it guarantees nothing until it receives one.
         site.crash_replica(0);
         site.start_replica(0).await;
-        let request = Request { what: What::Object(path("a")), after: Sequence::ZERO };
+        let request = Request { target: ReadTarget::Object(path("a")), after: Sequence::ZERO };
         let soon = Some(Duration::from_millis(50));
         let waits = site.replica(0).read(request, soon).await;
-        assert_eq!(waits.unwrap_err(), ReadError::Waits(Why::Stale));
+        assert_eq!(waits.unwrap_err(), ReadError::Waits(WaitReason::Stale));
         site.start_origin().await;
         let sequence = site.write(&[("a", Some(b"two"))]).await;
         site.reach(sequence).await;
@@ -116,11 +116,11 @@ fn session_with_a_newer_state_waits_for_it() {
     runtime().block_on(async {
         let mut site = Site::new(1).await;
         site.reach(Sequence::ZERO).await;
-        let request = Request { what: What::Object(path("a")), after: Sequence(1) };
+        let request = Request { target: ReadTarget::Object(path("a")), after: Sequence(1) };
         let behind = site.replica(0).begin(request.clone()).expect("it runs");
-        patient("a reason", || behind.why() == Some(Why::Behind)).await;
+        patient("a reason", || behind.why() == Some(WaitReason::Behind)).await;
         drop(behind);
-        assert_eq!(site.replica(0).status().waiting, 0, "nobody waits for it any more");
+        assert_eq!(site.replica(0).status().waiting, 0, "no read waits for it any more");
         let replica = site.replica(0).clone();
         let reading = tokio::spawn(async move { replica.read(request, None).await });
         site.write(&[("a", Some(b"one"))]).await;
@@ -358,7 +358,7 @@ fn restarted_origin_lists_absent_replicas() {
         let last = site.write(&[("b", Some(b"small"))]).await;
         let status = one(&site);
         assert!(status.admitted && status.never_connected && !status.connected, "{status:?}");
-        assert_eq!((status.sequence, status.lag), (None, Some(1)), "nobody knows of more");
+        assert_eq!((status.sequence, status.lag), (None, Some(1)), "no further commit is known");
         assert_eq!(status.queue, None, "nor what waits for it");
         assert!(status.silent_seconds.is_some() && status.stale_at_least, "{status:?}");
         assert_eq!(status.silent_seconds, status.staleness_seconds);

@@ -63,7 +63,7 @@ fn page_wait_blocks_no_other_reader_and_ends_by_a_signal() {
                 other.is_so(OTHER);
                 other.is_so("os.stat(m + 'a').st_size == 3000000 and len(os.listdir(m)) == 2");
                 let found = replica.object(&path("b"), Sequence::ZERO, Some(LIMIT)).await;
-                assert!(found.expect("nobody is waited for").1.is_some());
+                assert!(found.expect("it does not wait").1.is_some());
                 // Then no process is left to take the awaited bytes.
                 if is_there {
                     seen.reader.kill(signal);

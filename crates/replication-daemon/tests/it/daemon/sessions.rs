@@ -117,7 +117,7 @@ fn cookie_of_another_origin_is_replaced() {
         let foreign = Keyring::new(TokenKey::new([7; 32]), None).issue(Sequence(70));
         let head = get(address, "/page", Some(&foreign)).await;
         assert_eq!(status(&head), "200", "{head}");
-        let cookie = header(&head, "set-cookie").expect("one of ours");
+        let cookie = header(&head, "set-cookie").expect("a session cookie");
         let ours = cookie.split(['=', ';']).nth(1).expect("a token").to_owned();
         assert_eq!(site.replica(0).tokens().verify(&ours), Ok(sequence));
         let head = get(address, "/page", Some(&ours)).await;

@@ -59,7 +59,7 @@ async fn wait_for<E: std::fmt::Debug>(told: &Told<E>, is_it: impl Fn(&E) -> bool
     let was_told = || {
         let mut all = told.lock().expect("no panic");
         let found = all.iter().any(&is_it);
-        assert!(found || started.elapsed() < LIMIT, "only this was told: {all:?}");
+        assert!(found || started.elapsed() < LIMIT, "only this was reported: {all:?}");
         if found {
             all.clear();
         }

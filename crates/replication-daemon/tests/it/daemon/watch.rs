@@ -158,7 +158,7 @@ impl Watching {
         pipe.expect("a pipe");
         let begun = Instant::now();
         while self.tells.load(Ordering::Relaxed) == tells {
-            assert!(begun.elapsed() < LIMIT, "it never tells of the pipe");
+            assert!(begun.elapsed() < LIMIT, "it never reports the pipe");
             thread::sleep(Duration::from_millis(1));
         }
         fs::remove_file(self.path("out")).expect("deleted");
@@ -366,7 +366,7 @@ fn unpublishable_entry_is_reported_once_and_blocks_nothing() {
         let names = |watching: &Watching| watching.committed().into_keys().collect::<Vec<_>>();
         let expected = ["\\xff", "a", "b", "new\\x0aline"];
         patient("the others", || names(&watching) == expected).await;
-        patient("all are told", || watching.skipped().len() >= 3).await;
+        patient("all are reported", || watching.skipped().len() >= 3).await;
         // Nothing of them has changed.
         watching.write("c", b"c");
         fs::set_permissions(path("socket"), Permissions::from_mode(0o700)).expect("its mode");

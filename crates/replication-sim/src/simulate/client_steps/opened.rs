@@ -1,7 +1,7 @@
 //! Clients that continue to read open files, as in a mount or in a running response: a body that was evicted
 //! meanwhile is fetched again, beside other reads of the session.
 
-use lull_replication::replica::{Answer, Holding, Outcome, Request, What, Why};
+use lull_replication::replica::{Answer, Holding, Outcome, ReadTarget, Request, WaitReason};
 use lull_replication::types::Sequence;
 
 use super::super::Situation;
@@ -40,8 +40,8 @@ impl World {
         let on = self.clients.sessions[session].reading_on;
         let Some(on) = on.filter(|on| on.number == number) else { return };
         let (replica, at, version) = on.open;
-        let what = What::Opened(self.clients.paths[at].clone(), version);
-        let request = Request { what, after: Sequence::ZERO };
+        let target = ReadTarget::Opened(self.clients.paths[at].clone(), version);
+        let request = Request { target, after: Sequence::ZERO };
         let mut why = None;
         self.with_replica(replica, |machine, now| {
             why = machine.handle_read(now, id_of(session, number), request);
@@ -49,7 +49,7 @@ impl World {
         if let Some(on) = &mut self.clients.sessions[session].reading_on {
             on.waited |= why.is_some();
         }
-        if matches!(why, Some(Why::Stale | Why::Behind | Why::Order)) {
+        if matches!(why, Some(WaitReason::Stale | WaitReason::Behind | WaitReason::Order)) {
             self.stuck.push(format!("replica {replica} holds up what is open: {why:?}"));
         }
     }
@@ -95,11 +95,16 @@ impl World {
     }
 
     /// A read of the state only waits for other reads of it.
-    pub(super) fn expect_others(&mut self, session: usize, replica: usize, why: Option<Why>) {
+    pub(super) fn expect_others(
+        &mut self,
+        session: usize,
+        replica: usize,
+        why: Option<WaitReason>,
+    ) {
         let reads = |reading: &Reading| reading.replica == replica;
         let others = self.clients.sessions.iter().enumerate();
         let mut others = others.filter(|(other, _)| *other != session);
-        if why == Some(Why::Order)
+        if why == Some(WaitReason::Order)
             && !others.any(|(_, other)| other.reading.as_ref().is_some_and(reads))
         {
             self.stuck.push(format!("replica {replica} has a read wait for nobody's"));

@@ -41,7 +41,7 @@ impl Clients {
                 }
             };
             if position != *at || !seen.iter().all(fits) {
-                wrong.push(format!("the state {at} was told as {seen:?}"));
+                wrong.push(format!("the state {at} was reported as {seen:?}"));
             }
         }
         wrong

@@ -8,7 +8,7 @@ use proptest::prelude::{
 use super::*;
 use crate::lane::{Lane, Lanes};
 
-/// Pieces have this many bytes here, so 10 bytes go by the first lane, and 100 by the second.
+/// Pieces have this many bytes here, so 10 bytes take the first lane, and 100 the second.
 const LANES: Lanes = Lanes::of_pieces(Bytes(10));
 
 impl Bench {
@@ -81,7 +81,7 @@ fn name(body: &Frame<BodyHeader>) -> &str {
 fn demand_withdrawn_before_sending_is_confirmed_and_not_sent() {
     let mut bench = Bench::with(Strategy::DemandOnly, &[("a", 10), ("b", 10)]);
     bench.withdraw("a");
-    assert_eq!(bench.withdrawn(), [""; 0], "nobody had asked");
+    assert_eq!(bench.withdrawn(), [""; 0], "no read had asked");
     bench.ask("a");
     bench.ask("b");
     bench.withdraw("a");
@@ -95,7 +95,7 @@ fn demand_withdrawn_before_sending_is_confirmed_and_not_sent() {
     bench.say(ToOrigin::Fetched(1));
     assert_eq!(bench.events(), []);
     bench.ask("a");
-    let body = bench.next().expect("somebody waits for it again");
+    let body = bench.next().expect("a read waits for it again");
     assert_eq!((name(&body), bench.wants(&body)), ("a", true));
 }
 
@@ -295,7 +295,7 @@ fn withdrawn_demands_count_until_confirmed() {
         bench.ask("a");
         bench.withdraw("a");
     }
-    assert_eq!(bench.events(), [Event::Close(REPLICA)], "it takes nothing that it is told");
+    assert_eq!(bench.events(), [Event::Close(REPLICA)], "it rejects all messages");
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -61,7 +61,7 @@ fn body_missing_at_start_is_kept_after_a_rewrite() {
     let image = bench.origin.image().clone();
     let mut bench = Bench::of(Config { log: 1, ..Config::default() }, image, Vec::new());
     let lost = Event::Lost { digest: Digest([1; 32]), paths: vec![path("a")] };
-    assert_eq!(bench.events(), [lost], "before anybody asks for it");
+    assert_eq!(bench.events(), [lost], "before any replica asks for it");
     bench.committed("b1");
     bench.committed("b2");
     bench.committed("c3");

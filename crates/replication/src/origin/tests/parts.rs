@@ -37,7 +37,7 @@ fn parts_of_a_commit_are_short_enough_for_a_slow_line() {
         ToReplica::Invalidation { changes, .. } => Some(changes.len()),
         _ => None,
     });
-    assert_eq!(changes.sum::<usize>(), 512, "all of them are told");
+    assert_eq!(changes.sum::<usize>(), 512, "all of them are sent");
     for message in told {
         let mut frame = Vec::new();
         let message = Frame { session: bench.session(), message };

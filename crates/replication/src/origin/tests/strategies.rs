@@ -110,7 +110,7 @@ fn threshold_pushes_likely_reads_in_order() {
     for text in ["a1", "b2"] {
         bench.committed(text);
     }
-    assert_eq!(sequences(&bench.told()), [2, 3], "nobody has read anything yet");
+    assert_eq!(sequences(&bench.told()), [2, 3], "no replica has read anything");
     bench.say(ToOrigin::Reads(vec![(path("a"), 3), (path("b"), 1)]));
     for text in ["b3", "a4", "b5"] {
         bench.committed(text);
@@ -207,6 +207,6 @@ fn ordered_push_of_an_overwritten_body_is_finished() {
         let asked = bench.origin.poll_demand_in_turn(REPLICA).expect("a body");
         bench.committed("a2");
         assert_eq!(bench.origin.is_wanted(REPLICA, &body), wanted, "{strategy}");
-        assert!(bench.origin.is_wanted(REPLICA, &asked), "{strategy}: somebody waits for it");
+        assert!(bench.origin.is_wanted(REPLICA, &asked), "{strategy}: a read waits for it");
     }
 }

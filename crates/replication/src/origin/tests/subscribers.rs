@@ -67,7 +67,7 @@ fn body_outside_the_subscription_is_sent_on_demand() {
     bench.say(ToOrigin::Demand(path("other/b")));
     let told = bench.origin.poll_demand(REPLICA).expect("an answer").message;
     assert_eq!(told.version.map(|version| version.content.digest), Some(Digest([2; 32])));
-    // What it reports as missing is not pushed either.
+    // A body that it reports as missing is not pushed either.
     bench.say(ToOrigin::Lacking(vec![path("other/b")]));
     assert_eq!(bench.pushed(), [1]);
 }

@@ -1,4 +1,4 @@
-//! What the origin knows of replicas below relays.
+//! The origin's knowledge of replicas below relays.
 
 use super::*;
 use crate::message::{BelowReport, Delivered, MAX_BELOW};

@@ -271,9 +271,9 @@ fn lost_version_is_reported_only_once_applied() {
     assert_eq!(bench.answers(), [(1, "lost 3".to_owned())]);
     assert_eq!(bench.state("b"), Some((2, false)), "what is before it is applied");
     // A program that fails to open a looked-up version looks the name up again.
-    assert_eq!(bench.ask(What::Version(path("a"), looked_up), 0), "-");
+    assert_eq!(bench.ask(ReadTarget::Version(path("a"), looked_up), 0), "-");
     let newer = bench.replica.image().objects[&path("a")].version;
-    assert_eq!(bench.ask(What::Version(path("a"), newer), 0), "lost 3");
+    assert_eq!(bench.ask(ReadTarget::Version(path("a"), newer), 0), "lost 3");
 }
 
 #[test]
@@ -289,7 +289,11 @@ fn commit_waiting_for_its_body_makes_the_state_stale() {
     bench.wait(2_000);
     let waiting = Some(Duration::from_millis(8_500));
     assert_eq!(stale(&bench), waiting);
-    assert_eq!(bench.reflects(), Some(reading(1_000).wall), "the origin is told when it was made");
+    assert_eq!(
+        bench.reflects(),
+        Some(reading(1_000).wall),
+        "the report has the time of the commit"
+    );
     bench.body(1, "a1", false);
     assert_eq!(stale(&bench), waiting, "it is not on the disk");
     bench.disk();

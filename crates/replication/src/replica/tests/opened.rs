@@ -3,7 +3,7 @@
 use super::*;
 
 /// A replica that has `a1` and `b2` and a read of both, with their versions; then the body of `a` is lost.
-fn without_a(config: Config) -> (Bench, What, What) {
+fn without_a(config: Config) -> (Bench, ReadTarget, ReadTarget) {
     let mut bench = Bench::new(config);
     bench.commit(1, "a1 b2");
     bench.body(1, "a1", false);
@@ -13,7 +13,7 @@ fn without_a(config: Config) -> (Bench, What, What) {
     let opened = |bench: &Bench, name: &str| {
         let path = path(name);
         let version = bench.replica.image().objects[&path].version;
-        What::Opened(path, version)
+        ReadTarget::Opened(path, version)
     };
     let (a, b) = (opened(&bench, "a"), opened(&bench, "b"));
     bench.replica.handle_missing(reading(bench.ms), &Digest([1; 32]));
@@ -22,7 +22,7 @@ fn without_a(config: Config) -> (Bench, What, What) {
 }
 
 /// The same, but `a` was written again, and that body is still missing.
-fn rewritten(text: &str) -> (Bench, What) {
+fn rewritten(text: &str) -> (Bench, ReadTarget) {
     let (mut bench, a, _) = without_a(config());
     bench.commit(2, text);
     bench.wait(10_000);
@@ -39,13 +39,13 @@ fn read_of_an_open_file_blocks_no_other_read() {
     bench.replica.handle_disconnected(reading(bench.ms));
     assert_eq!(bench.ask(a, 0), "Invalid", "read 3");
     assert_eq!(bench.read("b"), "2");
-    assert_eq!(bench.ask(What::Names(None), 0), "a:1 b:1");
+    assert_eq!(bench.ask(ReadTarget::Names(None), 0), "a:1 b:1");
     // The next one is a read of the state.
     assert_eq!(bench.read("a"), "Invalid", "read 6");
     assert_eq!(bench.read("b"), "Order", "read 7");
     bench.replica.cancel_read(reading(bench.ms), ReadId(6));
     assert_eq!(bench.answers(), [(7, "2".to_owned())]);
-    assert_eq!(bench.replica.why(ReadId(3)), Some(Why::Invalid), "it still waits");
+    assert_eq!(bench.replica.why(ReadId(3)), Some(WaitReason::Invalid), "it still waits");
     assert_eq!(bench.replica.take_counters().passed, 0, "there was no order to be passed by");
 }
 

@@ -90,7 +90,7 @@ fn invalid_message_ends_the_connection() {
         (invalidation(2), "a gap"),
         (heartbeat(1), "a heartbeat that speaks of what was not told"),
         (ToReplica::Welcome { start: Start::Log, eager: false }, "a second welcome"),
-        (ToReplica::Tree { of: Sequence(0), part: branches }, "nobody has asked"),
+        (ToReplica::Tree { of: Sequence(0), part: branches }, "no tree was requested"),
     ] {
         let mut bench = Bench::new(config());
         while bench.replica.poll_event().is_some() {}
@@ -148,7 +148,7 @@ fn body_of_a_lost_history_is_replaced() {
         }
         bench.disk();
         assert_eq!(bench.state("a"), Some((1, true)), "told first: {told_first}");
-        assert!(!bench.replica.has_body(&content(2).digest), "nobody needs it");
+        assert!(!bench.replica.has_body(&content(2).digest), "no read needs it");
         // Later messages are dropped as well.
         let commit = |sequence, text| ToReplica::Invalidation {
             sequence: Sequence(sequence),
@@ -205,7 +205,7 @@ fn listing_is_one_read_of_all_names() {
     bench.wait(10_000);
     bench.heartbeat(1);
     bench.disk();
-    let request = Request { what: What::Folder(None), after: Sequence::ZERO };
+    let request = Request { target: ReadTarget::Folder(None), after: Sequence::ZERO };
     assert_eq!(bench.replica.handle_read(reading(bench.ms), ReadId(1), request), None);
     assert_eq!(bench.answers(), [(1, "a b".to_owned())], "names need no bodies");
 }
@@ -225,7 +225,7 @@ fn folder_lists_its_own_level_in_order() {
         ("a/b", "-"),
         ("c", "-"),
     ] {
-        assert_eq!(bench.ask(What::Names(Path::new(folder).ok()), 0), expected, "{folder:?}");
+        assert_eq!(bench.ask(ReadTarget::Names(Path::new(folder).ok()), 0), expected, "{folder:?}");
     }
     for (name, expected) in [
         ("a", "/"),
@@ -237,7 +237,7 @@ fn folder_lists_its_own_level_in_order() {
         ("b", "/"),
         ("c", "-"),
     ] {
-        assert_eq!(bench.ask(What::Entry(path(name)), 0), expected, "{name}");
+        assert_eq!(bench.ask(ReadTarget::Entry(path(name)), 0), expected, "{name}");
     }
 }
 
@@ -251,9 +251,9 @@ fn folder_that_is_an_object_is_listed_once() {
     for (folder, expected) in
         [("", "a:/0750 a.b:1 e:/0750 f:/"), ("a", "c:/0750"), ("e", ""), ("a.b", "-"), ("f", "x:1")]
     {
-        assert_eq!(bench.ask(What::Names(Path::new(folder).ok()), 0), expected, "{folder:?}");
+        assert_eq!(bench.ask(ReadTarget::Names(Path::new(folder).ok()), 0), expected, "{folder:?}");
     }
-    assert_eq!(bench.ask(What::Entry(path("a")), 0), "/0750");
+    assert_eq!(bench.ask(ReadTarget::Entry(path("a")), 0), "/0750");
 }
 
 #[test]
@@ -263,12 +263,12 @@ fn answer_holds_until_the_lease_ends_or_a_commit_is_due() {
     bench.body(1, "a1", false);
     bench.heartbeat(1);
     bench.disk();
-    let holds_for = |bench: &mut Bench, what: What| {
-        let request = Request { what, after: Sequence::ZERO };
+    let holds_for = |bench: &mut Bench, target: ReadTarget| {
+        let request = Request { target, after: Sequence::ZERO };
         assert_eq!(bench.replica.handle_read(reading(bench.ms), ReadId(9), request), None);
         bench.replica.poll_answer().expect("it is here").holds_for
     };
-    let entry = || What::Entry(path("a"));
+    let entry = || ReadTarget::Entry(path("a"));
     let second = Duration::from_secs(1);
     let first = holds_for(&mut bench, entry());
     assert!(first > second && first <= Duration::from_secs(10), "{first:?}");
@@ -281,7 +281,7 @@ fn answer_holds_until_the_lease_ends_or_a_commit_is_due() {
     bench.heartbeat(2);
     assert_eq!(holds_for(&mut bench, entry()), waits - second);
     let version = bench.replica.image().objects[&path("a")].version;
-    assert_eq!(holds_for(&mut bench, What::Opened(path("a"), version)), Duration::ZERO);
+    assert_eq!(holds_for(&mut bench, ReadTarget::Opened(path("a"), version)), Duration::ZERO);
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn answer_is_not_cached_with_eager_invalidations() {
     bench.commit(1, "a-");
     bench.heartbeat(1);
     bench.disk();
-    let request = Request { what: What::Root, after: Sequence::ZERO };
+    let request = Request { target: ReadTarget::Root, after: Sequence::ZERO };
     assert_eq!(bench.replica.handle_read(reading(bench.ms), ReadId(1), request), None);
     let answer = bench.replica.poll_answer().expect("it is here");
     assert_eq!((answer.at, answer.holds_for), (Sequence(1), Duration::ZERO));
@@ -300,8 +300,8 @@ fn answer_is_not_cached_with_eager_invalidations() {
 fn names_need_the_lease_and_the_order_like_bodies() {
     let mut bench = Bench::new(config());
     bench.wait(10_000);
-    assert_eq!(bench.ask(What::Entry(path("a")), 0), "Stale");
-    assert_eq!(bench.ask(What::Names(None), 0), "Order");
+    assert_eq!(bench.ask(ReadTarget::Entry(path("a")), 0), "Stale");
+    assert_eq!(bench.ask(ReadTarget::Names(None), 0), "Order");
     bench.heartbeat(0);
     assert_eq!(bench.answers(), [(1, "-".to_owned()), (2, String::new())]);
 }
@@ -313,7 +313,7 @@ fn looked_up_version_is_readable_while_its_body_exists() {
     bench.body(1, "a1", false);
     bench.disk();
     let looked_up = bench.replica.image().objects[&path("a")].version;
-    let open = || What::Version(path("a"), looked_up);
+    let open = || ReadTarget::Version(path("a"), looked_up);
     assert_eq!(bench.ask(open(), 0), "1");
     bench.commit(2, "a2");
     bench.body(2, "a2", false);
@@ -361,7 +361,7 @@ fn body_stored_under_another_name_is_used_at_once() {
     assert_eq!((bench.read("a"), bench.read("b")), ("-".to_owned(), "1".to_owned()));
     bench.commit(4, "b-");
     bench.disk();
-    assert_eq!(bench.replica.bytes(), Bytes(0), "nobody needs it any more");
+    assert_eq!(bench.replica.bytes(), Bytes(0), "no read needs it any more");
 }
 
 #[test]
@@ -416,8 +416,8 @@ fn restart_resumes_the_committed_state_without_a_lease() {
         assert_eq!(replica.position(), Sequence(1));
         assert_eq!(replica.received(), Sequence(1));
         assert_eq!(replica.image().objects[&path("a")].valid, valid);
-        let request = Request { what: What::Object(path("a")), after: Sequence::ZERO };
-        assert_eq!(replica.handle_read(reading(0), ReadId(1), request), Some(Why::Stale));
+        let request = Request { target: ReadTarget::Object(path("a")), after: Sequence::ZERO };
+        assert_eq!(replica.handle_read(reading(0), ReadId(1), request), Some(WaitReason::Stale));
     }
 }
 
@@ -497,7 +497,7 @@ fn large_body_is_not_starved_by_later_small_ones() {
     }
     assert_eq!(bench.demanded(), ["a"], "`b` is too large beside it, and comes before `c`");
     bench.replica.cancel_read(reading(bench.ms), ReadId(2));
-    assert_eq!(bench.demanded(), ["c"], "nobody waits for `b` any more");
+    assert_eq!(bench.demanded(), ["c"], "no read waits for `b` any more");
     assert_eq!(bench.read("b"), "Invalid");
     assert_eq!(bench.read("d"), "Invalid");
     bench.body(1, "a1", true);

@@ -25,7 +25,7 @@ fn new_body_takes_the_space_of_the_one_that_it_replaces() {
         if body_first {
             bench.body(2, "a3", false);
             bench.disk();
-            assert_eq!(bench.read("a"), "1", "not before it was told of");
+            assert_eq!(bench.read("a"), "1", "not before its invalidation");
             bench.commit(2, "a3");
         } else {
             bench.commit(2, "a3");

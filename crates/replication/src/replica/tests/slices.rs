@@ -16,9 +16,9 @@ impl Bench {
     fn all(&mut self, at: u64) -> Vec<String> {
         let mut all: Vec<_> = NAMES.iter().map(|name| self.read(name)).collect();
         let folders = [None, Some(path("d")), Some(path("d/e"))];
-        all.extend(NAMES.iter().map(|name| self.ask(What::Entry(path(name)), 0)));
-        all.extend(folders.iter().map(|folder| self.ask(What::Names(folder.clone()), 0)));
-        all.push(self.ask(What::Folder(None), 0));
+        all.extend(NAMES.iter().map(|name| self.ask(ReadTarget::Entry(path(name)), 0)));
+        all.extend(folders.iter().map(|folder| self.ask(ReadTarget::Names(folder.clone()), 0)));
+        all.push(self.ask(ReadTarget::Folder(None), 0));
         let past = self.replica.states().any(|(state, _)| state == Sequence(at));
         all.push(past.to_string());
         let was = folders.iter().map(|one| self.replica.names_at(Sequence(at), one.as_ref()));
@@ -32,8 +32,8 @@ impl Bench {
     fn some(&mut self, at: u64) -> Vec<String> {
         let folders = [None, Some(path("d")), Some(path("d/e"))];
         let mut all: Vec<_> =
-            folders.iter().map(|folder| self.ask(What::Names(folder.clone()), 0)).collect();
-        all.extend(NAMES.iter().map(|name| self.ask(What::Entry(path(name)), 0)));
+            folders.iter().map(|folder| self.ask(ReadTarget::Names(folder.clone()), 0)).collect();
+        all.extend(NAMES.iter().map(|name| self.ask(ReadTarget::Entry(path(name)), 0)));
         let was = folders.iter().map(|one| self.replica.names_at(Sequence(at), one.as_ref()));
         all.extend(was.map(|names| format!("{names:?}")));
         all

@@ -235,7 +235,7 @@ fn restarted_resync_reuses_received_leaves() {
     for part in late {
         bench.say(ToReplica::Tree { of: Sequence(6), part });
     }
-    assert!(bench.replica.is_connected(), "an answer of before is no nonsense");
+    assert!(bench.replica.is_connected(), "an earlier answer is valid");
     let mut entries = Vec::new();
     while let Some((of, ask)) = bench.asked() {
         assert_eq!(of, Sequence(8));
@@ -457,6 +457,6 @@ proptest! {
             }
         }
         let upto = bench.replica.position().0;
-        prop_assert!((0..=upto).all(|at| shown.contains(&at)), "each was told when it was new");
+        prop_assert!((0..=upto).all(|at| shown.contains(&at)), "each was reported when it was new");
     }
 }

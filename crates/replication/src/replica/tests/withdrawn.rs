@@ -50,7 +50,7 @@ fn demand_is_withdrawn_some_time_after_its_last_reader() {
     assert_eq!(bench.wanted(), ["+a"]);
     bench.leaves(1);
     bench.wait(LINGER);
-    assert_eq!(bench.wanted(), [""; 0], "somebody else waits");
+    assert_eq!(bench.wanted(), [""; 0], "another read waits");
     bench.leaves(2);
     let due = reading(bench.ms + LINGER).local;
     assert!(bench.replica.poll_timeout().is_some_and(|at| at <= due));
@@ -155,7 +155,7 @@ fn disconnect_clears_all_demands() {
     bench.wait(2 * LINGER);
     bench.connect(Start::Log);
     bench.heartbeat(1);
-    assert_eq!(bench.wanted(), ["+b"], "the one that somebody waits for");
+    assert_eq!(bench.wanted(), ["+b"], "the one that a read waits for");
     bench.wait(2 * LINGER);
     assert_eq!(bench.wanted(), [""; 0]);
 }

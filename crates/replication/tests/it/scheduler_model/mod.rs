@@ -9,7 +9,9 @@ mod state;
 use core::time::Duration;
 
 use lull_replication::message::{BodyHeader, ToReplica};
-use lull_replication::replica::{Config, Image, Order, ReadId, Replica, Request, Staleness, What};
+use lull_replication::replica::{
+    Config, Image, Order, ReadId, ReadTarget, Replica, Request, Staleness,
+};
 use lull_replication::time::Drift;
 use lull_replication::types::{Digest, Sequence};
 use lull_replication::{Fault, Path};
@@ -284,7 +286,7 @@ impl Model for Scheduler {
                 let reader = &mut state.readers[session];
                 reader.waits = Some(Waits { floor: state.floor, behind });
                 let path = Path::new(READS[session][reader.done]).expect("a path");
-                let request = Request { what: What::Object(path), after: Sequence::ZERO };
+                let request = Request { target: ReadTarget::Object(path), after: Sequence::ZERO };
                 state.replica.handle_read(now, ReadId(session as u64), request);
             }
             Action::Leave(session) => {
@@ -324,7 +326,7 @@ impl Model for Scheduler {
         let mut properties = vec![
             Property::always(ORDER, |_, state: &State| !state.seen.back),
             Property::always(FRESH, |_, state: &State| !state.seen.stale),
-            Property::always("what is applied is what was told", |_, state: &State| {
+            Property::always("applied commits are the received ones", |_, state: &State| {
                 state.replica.position().0 <= state.told as u64
             }),
             Property::always(WHOLE, |_, state: &State| {
@@ -366,7 +368,7 @@ impl Model for Scheduler {
                 },
             ));
             properties.push(Property::sometimes(
-                "somebody waits for what does not come",
+                "a read waits for a body that does not come",
                 |_, state: &State| state.seen.given_up && !state.asked.is_empty(),
             ));
         }

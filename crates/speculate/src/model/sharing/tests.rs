@@ -66,7 +66,7 @@ fn page_learned_at_one_server_is_predicted_at_another() {
     assert!(!one.has_delta());
     let predicted = answer(&other, "/a");
     assert!(predicted[0].0 == "/b" && predicted[0].1 > 0.9, "{predicted:?}");
-    assert_eq!(take(&mut other, 1_030), [], "what it was told is not its own");
+    assert_eq!(take(&mut other, 1_030), [], "received changes are not its own");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What proxies of a site tell each other.
+//! The messages between proxies of a site.
 
 use lull_speculate::model::Sender;
 

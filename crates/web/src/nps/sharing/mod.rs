@@ -43,7 +43,7 @@ pub(super) struct Sharing {
     pub(super) peers: Mutex<Peers>,
     pub(super) is_connected: AtomicBool,
     pub(super) troubles: Mutex<Troubles>,
-    /// What the server rejects.
+    /// The requests that the server rejects.
     pub(super) refusals: Arc<Mutex<Refusals>>,
     pub(super) sent: AtomicU64,
     pub(super) merged: AtomicU64,
@@ -60,7 +60,7 @@ pub(super) struct Troubles {
 /// How long a rejected request counts. All that fail are repeated within that time.
 const DENIED: Duration = Duration::from_secs(120);
 
-/// What the server rejects.
+/// The requests that the server rejects.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     /// Why the last attempt to connect failed.

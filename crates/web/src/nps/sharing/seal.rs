@@ -4,7 +4,7 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 use ring::rand::{SecureRandom, SystemRandom};
 use sha2::{Digest, Sha256};
 
-/// What the key file is used for here. Another version of the messages has another key.
+/// The purpose of the key file's key. Another version of the messages has another key.
 const ENCRYPTION: &[u8] = b"lull web share, messages, 1";
 
 /// Why a message is not used.

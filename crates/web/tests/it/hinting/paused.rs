@@ -19,7 +19,7 @@ fn prefetches_of_earlier_lists_are_rejected_while_learning() {
     let begun = Instant::now();
     // Lists that were granted just before are still used.
     while prefetch(31).as_deref() != Some("0") {
-        assert!(begun.elapsed() < LIMIT, "it is not learned anew");
+        assert!(begun.elapsed() < LIMIT, "it is not learned again");
         assert_ne!(site.ask(98, "/a", &[], false)["wait"], json!(null));
         thread::sleep(Duration::from_millis(20));
     }

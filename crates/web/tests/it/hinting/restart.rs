@@ -50,7 +50,7 @@ fn bar_of_a_day_survives_a_restart() {
     assert_eq!(site.proxy.exchange(GET).status(), 302);
     let model = site.learned();
 
-    // Nobody has seen there that it leads elsewhere.
+    // No visitor has seen there that it leads elsewhere.
     let site = start(model);
     assert_eq!(site.list(99, "/a", &[]), ["/c"]);
     assert_eq!(site.list(98, "/a", &[]), ["/c"]);

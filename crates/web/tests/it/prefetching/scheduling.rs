@@ -153,7 +153,7 @@ fn upstream_that_hangs_for_prefetches_serves_visitors() {
     assert_eq!((answer.status(), answer.header("x-lull")), (204, Some("3")));
 }
 
-/// Nothing but the clock shows that it hangs.
+/// Only the clock shows that it hangs.
 #[test]
 fn prefetch_that_hangs_on_a_route_is_aborted_in_time() {
     let hangs = upstream(|mut peer| while peer.head().is_some() {});

@@ -138,7 +138,7 @@ async fn body_without_a_waiting_read_is_cancelled() {
         say(&mut control, session, withdraw("large")).await.unwrap();
     }
     assert_eq!(demanded.end().await, ("large".to_owned(), false));
-    assert!(demanded.bytes < 2 * BUFFERS, "{} came for nobody", demanded.bytes);
+    assert!(demanded.bytes < 2 * BUFFERS, "{} came without a reader", demanded.bytes);
     say(&mut control, session, ToOrigin::Fetched(1)).await.unwrap();
     // A new request gets it.
     for name in ["small", "large"] {
