@@ -9,7 +9,7 @@ Examples:
   lull lab --help
       list the commands for research
   sudo lull lab demo
-      watch a download beside a background rsync, in 80 seconds";
+      watch a download beside a background rsync, in a minute";
 
 /// Emulate links and run experiments
 ///
@@ -29,7 +29,7 @@ Examples:
   sudo lull demo --link 50mbit --rtt 20
       the same on a link like yours";
 
-/// Show the effect of 'lull exec' on an emulated link, in 80 seconds
+/// Show the effect of 'lull exec' on an emulated link, in a minute
 ///
 /// Runs 'lull-lab demo', which must be in the same folder as lull: it makes a link between network namespaces, so
 /// nothing leaves this machine. 'lull demo --help' lists its options. Needs root and rsync.

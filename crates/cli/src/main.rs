@@ -38,7 +38,7 @@ Examples:
   lull publish public --origin /var/lib/lull/origin
       publish a folder to all replicas
   sudo lull demo
-      watch a download beside a background rsync, in 80 seconds";
+      watch a download beside a background rsync, in a minute";
 
 /// Background traffic that does not slow other traffic
 #[derive(Debug, Parser)]

@@ -23,7 +23,7 @@ Examples:
   sudo lull lab demo --json --out /tmp/demo
       show no table; print the results as 'lull lab run --json' does";
 
-/// Show a download beside an rsync under `lull exec`, in 80 seconds
+/// Show a download beside an rsync under `lull exec`, in a minute
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DemoArgs {

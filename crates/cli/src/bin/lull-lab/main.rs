@@ -30,7 +30,7 @@ use lull_cli::message::{USAGE, UsageError, arguments, explain, print_error};
 const EXAMPLES: &str = "\
 Examples:
   sudo lull lab demo
-      watch a download beside a background rsync, in 80 seconds
+      watch a download beside a background rsync, in a minute
   lull lab emulate --rate 5mbit --rtt 40ms
       open a shell behind an emulated slow line
   lull lab list 'nice-*'
