@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 
 use serde::Serialize;
 
-use super::cells::{Cell, Foreground, Group};
+use super::cells::{Cell, Foreground};
+use super::groups::Group;
 use super::run::Measured;
 use super::scheme::Scheme;
 

@@ -18,6 +18,7 @@ use crate::simulate::{SimulateError, data};
 
 mod cells;
 mod foreground;
+mod groups;
 mod measures;
 mod network;
 mod print;
@@ -26,9 +27,8 @@ mod scheme;
 #[cfg(test)]
 mod tests;
 
-pub use cells::{
-    Cell, Foreground, ForegroundControl, Group, Link, Network, Queue, Set, UnknownGroupError,
-};
+pub use cells::{Cell, Foreground, ForegroundControl, Link, Network, Queue, Set};
+pub use groups::{Group, UnknownGroupError};
 pub use measures::{CellScore, Line, Spread};
 pub use print::table;
 use run::Measured;
