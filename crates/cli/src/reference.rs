@@ -95,8 +95,13 @@ fn script(examples: &str) -> String {
     calls.join("\n")
 }
 
-/// One option or argument: its form, its effect, its default, and its values.
+/// One option or argument: its form and its effect.
 fn line(arg: &Arg) -> String {
+    format!("- `{}`: {}\n", arg.to_string().trim(), effect(arg))
+}
+
+/// The effect of an option, its default, and its values.
+pub fn effect(arg: &Arg) -> String {
     let help = arg.get_long_help().or_else(|| arg.get_help());
     let help = help.map(ToString::to_string).unwrap_or_default();
     let mut help = prose(&help);
@@ -114,7 +119,7 @@ fn line(arg: &Arg) -> String {
     // In front of a list: behind it they would belong to its last item.
     let at = help.find(":\n").unwrap_or(help.len());
     help.insert_str(at, &values);
-    format!("- `{}`: {help}\n", arg.to_string().trim())
+    help
 }
 
 /// Help as Markdown: characters of HTML or links are escaped.

@@ -89,7 +89,7 @@ pub fn contain(signals: Signals, body: impl FnOnce(&Container) -> u8) -> Result<
             let run = AssertUnwindSafe(|| match set_up_child(&alive) {
                 Ok(()) => body(&Container { _private: () }),
                 Err(error) => {
-                    eprintln!("lull: {}", chain(&error));
+                    tracing::error!(target: "lull::emulator", "lull: {}", chain(&error));
                     FAILED
                 }
             });

@@ -63,7 +63,7 @@ impl Session {
             self.json.is_some().then(|| Origin::new(&self.asked, self.topology.forward.seed));
         contain(Signals::Pass, |container| {
             self.run_contained(container, origin.as_ref()).unwrap_or_else(|error| {
-                eprintln!("lull: {}", chain(&error));
+                tracing::error!(target: "lull::emulator", "lull: {}", chain(&error));
                 FAILED
             })
         })
@@ -89,7 +89,7 @@ impl Session {
             Ok(child) => supervisor.wait(Pid::from_raw(child.id() as i32), Signals::Pass)?,
             Err(error) => {
                 let program = command.get_program().to_string_lossy();
-                eprintln!("lull: {program} cannot be run: {error}");
+                tracing::error!(target: "lull::emulator", "lull: {program} cannot be run: {error}");
                 if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
             }
         };

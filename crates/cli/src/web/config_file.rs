@@ -2,7 +2,10 @@
 
 mod acme;
 mod checks;
+mod keys;
 mod options;
+#[cfg(test)]
+mod reference;
 mod site;
 
 use std::fmt;
@@ -110,7 +113,7 @@ impl Setup {
             } else if key.get_ref() == "acme" {
                 acme = Some(acme::read(&source, key.span().start, value)?);
             } else {
-                server.add::<ServerArgs>(&source, key, value, &["acme", "site"])?;
+                server.add::<ServerArgs>(&source, key, value, ["acme", "site"].into_iter())?;
             }
         }
         let server = server.parse::<ServerArgs>(&source, 0)?;

@@ -91,7 +91,7 @@ impl Kind {
 /// A group in the text of a plan: all keys of all kinds.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct GroupText {
+pub(super) struct GroupText {
     name: String,
     title: Option<String>,
     when: Option<Expression>,

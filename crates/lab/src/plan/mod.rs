@@ -411,4 +411,6 @@ const RESERVED: &[&str] = &[
 ];
 
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod tests;

@@ -26,12 +26,12 @@ pub fn path_of(object: u8) -> String {
 }
 
 /// The object of a path.
-pub fn object_of(path: &str) -> Option<u8> {
+pub(super) fn object_of(path: &str) -> Option<u8> {
     (0..SINGLES + TOGETHER).find(|object| path_of(*object) == path)
 }
 
 /// The body of a number, which contains it from the beginning to the end.
-pub fn body(number: u64) -> Vec<u8> {
+pub(super) fn body(number: u64) -> Vec<u8> {
     numbered::body(number, size_of(number))
 }
 

@@ -43,7 +43,7 @@ pub fn judge(history: &History, log: Vec<Changes>) -> Judgement {
 }
 
 /// The name of an object for the checker.
-pub fn name(object: u8) -> Name {
+pub(super) fn name(object: u8) -> Name {
     Name(u32::from(object))
 }
 

@@ -17,6 +17,7 @@ mod daemon;
 mod disk;
 mod history;
 mod judge;
+mod log;
 mod log_servers;
 mod private_folder;
 mod schedule;
@@ -36,9 +37,10 @@ use lull_emulator::{Signals, chain, contain};
 pub use disk::{LabDisk, MountError};
 pub use history::{
     Allowed, Bounds, Fault, Happened, History, ObjectState, Read, ReadContents, Skews,
-    UNKNOWN_BODY, Write, body, object_of, path_of,
+    UNKNOWN_BODY, Write, path_of,
 };
-pub use judge::{judge, name};
+pub use judge::judge;
+pub use log::{ForgottenLogError, changes_of};
 
 /// The number of violations that are described.
 const MAX_LISTED: usize = 20;
@@ -209,7 +211,7 @@ impl Torture {
     /// otherwise 1. To be called before the first thread is started.
     ///
     /// # Errors
-    /// If the machine does not allow it. Later failures are reported on standard error, with the exit code 1.
+    /// If the machine does not allow it. Later failures are logged, with the exit code 1.
     pub fn run(&self, watch: &mut impl Watch) -> Result<u8, TortureError> {
         if !geteuid().is_root() {
             return Err(TortureError::Root);
@@ -218,7 +220,7 @@ impl Torture {
         Ok(contain(Signals::End, |_| match self.run_contained(watch, origin) {
             Ok(results) => u8::from(!results.is_clean()),
             Err(error) => {
-                eprintln!("lull: {}", chain(&error));
+                tracing::error!(target: "lull::torture", "lull: {}", chain(&error));
                 1
             }
         })?)

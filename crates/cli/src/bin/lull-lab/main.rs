@@ -84,6 +84,11 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(explain(&error, &Cli::command())),
     };
+    // Libraries log errors that they meet in the process that they start.
+    if let Err(error) = lull_cli::log::start(std::io::stderr) {
+        print_error(&error);
+        return ExitCode::FAILURE;
+    }
     let result = match cli.command {
         Command::Emulate(args) => emulate::run(*args),
         Command::Run(args) => experiments::run(args),

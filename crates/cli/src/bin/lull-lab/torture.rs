@@ -1,6 +1,5 @@
 //! `lull lab torture`: the real daemons while everything around them fails.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -10,10 +9,8 @@ use std::time::Duration;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_load::torture::{
-    History, Judgement, Progress, Results, Sabotage, Torture, Watch, body, judge, name, object_of,
+    History, Judgement, Progress, Results, Sabotage, Torture, Watch, changes_of, judge,
 };
-use lull_replication::checker::{Body, Changes, Name};
-use lull_replication::types::{Change, Digest, Kind, Sequence};
 use lull_replication_daemon::daemon::{Clock, MachineClock};
 use lull_replication_daemon::store::{OriginState, Settings, Store};
 
@@ -125,7 +122,10 @@ impl Watch for Watcher {
         store: &Path,
     ) -> Result<Judgement, Box<dyn Error + Send + Sync>> {
         self.bar.finish_and_clear();
-        Ok(judge(history, log_of(history, store)?))
+        let now = MachineClock.read().wall;
+        let opened = Store::<OriginState>::open(store, Settings::default(), now)
+            .context("the origin's store cannot be opened")?;
+        Ok(judge(history, changes_of(history, &opened.image)?))
     }
 
     fn show(&mut self, results: &Results) -> io::Result<()> {
@@ -138,36 +138,6 @@ impl Watch for Watcher {
         }
         io::stdout().write_all(&text)
     }
-}
-
-/// The log in the origin's store, with the numbers of the bodies.
-fn log_of(history: &History, store: &Path) -> anyhow::Result<Vec<Changes>> {
-    /// A body in the log that was never written. No read shows it.
-    const UNKNOWN: Body = Body(u64::MAX - 1);
-    let now = MachineClock.read().wall;
-    let opened = Store::<OriginState>::open(store, Settings::default(), now)
-        .context("the origin's store cannot be opened")?;
-    let image = opened.image;
-    anyhow::ensure!(
-        image.log_after() == Sequence::ZERO,
-        "the origin has forgotten the beginning of its log: take fewer --seconds"
-    );
-    let bodies: BTreeMap<Digest, Body> =
-        (1..=history.bodies).map(|number| (Digest::of(&body(number)), Body(number))).collect();
-    let changes = image.log.iter().map(|entry| {
-        // The folder of published files is an object too, which no client writes.
-        let is_written = |change: &&Change| {
-            change.content.is_none_or(|content| content.metadata.kind != Kind::Folder)
-        };
-        let changes = entry.commit.changes.iter().filter(is_written).map(|change| {
-            let object = object_of(&change.path.to_string()).map_or(Name(u32::MAX), name);
-            let digest = change.content.map(|content| content.digest);
-            let body = digest.map(|digest| bodies.get(&digest).copied().unwrap_or(UNKNOWN));
-            (object, body)
-        });
-        changes.collect()
-    });
-    Ok(changes.collect())
 }
 
 fn write_table(to: &mut impl io::Write, results: &Results) -> io::Result<()> {

@@ -4,6 +4,7 @@ use lull_web::proxy::AcmeConfig;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::keys::{ACME, names};
 use super::options::unknown;
 use super::{Result, Source, in_order};
 
@@ -55,8 +56,7 @@ fn take(
             ("ca", DeValue::String(path)) => acme.roots = Some(source.resolve(path)),
             ("folder" | "ca", _) => return Err(source.error(at, format!("{name} is a text"))),
             _ => {
-                let known = ["directory", "contact", "folder", "ca"].into_iter();
-                return Err(source.error(at, unknown(name, known)));
+                return Err(source.error(at, unknown(name, names(ACME))));
             }
         }
     }

@@ -47,14 +47,14 @@ impl Options {
         source: &Source<'_>,
         key: &Spanned<Cow<'_, str>>,
         value: &Spanned<DeValue<'_>>,
-        others: &[&str],
+        others: impl Iterator<Item = &'static str>,
     ) -> Result<()> {
         let (name, at) = (key.get_ref().as_ref(), key.span().start);
         let command = command::<A>();
         let known: Vec<&str> = command.get_arguments().filter_map(|one| one.get_long()).collect();
         let aliases = command.get_arguments().filter_map(|one| one.get_all_aliases()).flatten();
         if !known.iter().copied().chain(aliases).any(|one| one == name) {
-            return Err(source.error(at, unknown(name, known.iter().chain(others).copied())));
+            return Err(source.error(at, unknown(name, known.iter().copied().chain(others))));
         }
         let arguments = arguments(source, name, at, value)?;
         let all = std::iter::once("lull web").chain(arguments.iter().map(String::as_str));

@@ -13,23 +13,11 @@ use lull_web::proxy::{
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::keys::{HEALTH_CHECK, ROUTE, SITE, names};
 use super::options::{LocatedTable, Options, unknown};
 use super::{Result, SiteSetup, Source, in_order, tables};
 use crate::web::site_args::SiteArgs;
 
-/// Keys of a site that are not options of the command line.
-const KEYS: &[&str] = &[
-    "acme",
-    "error-pages",
-    "health-check",
-    "hsts",
-    "names",
-    "redirect-to-https",
-    "request-headers",
-    "response-headers",
-    "route",
-    "upstream",
-];
 /// `max-age` of a year, as the preload list wants it.
 const A_YEAR: &str = "max-age=31536000";
 /// A longer error page is rejected: visitors do not read that far.
@@ -63,14 +51,14 @@ pub(super) fn read(
             "upstream" => {
                 site = Some(SiteConfig::new(upstreams(source, key, value)?.swap_remove(0)))
             }
-            name if KEYS.contains(&name) => {}
+            name if names(SITE).any(|known| known == name) => {}
             // The names say it.
             "site" => return Err(source.error(key.span().start, "write names = [\"HOST\"] here")),
             name => {
                 if name == "cert" {
                     at.certificate = key.span().start;
                 }
-                options.add::<SiteArgs>(source, key, value, KEYS)?;
+                options.add::<SiteArgs>(source, key, value, names(SITE))?;
                 continue;
             }
         }
@@ -317,8 +305,7 @@ fn health_check(source: &Source<'_>, key: &Key<'_>, value: &Value<'_>) -> Result
                 *(if name == "interval" { &mut check.interval } else { &mut check.timeout }) = time;
             }
             _ => {
-                let known = ["path", "interval", "timeout"].into_iter();
-                return Err(source.error(at, unknown(name, known)));
+                return Err(source.error(at, unknown(name, names(HEALTH_CHECK))));
             }
         }
     }
@@ -351,15 +338,7 @@ fn route(source: &Source<'_>, table: LocatedTable<'_, '_>) -> Result<Route> {
             }
             ("health-check", _) => health = Some(health_check(source, key, value)?),
             _ => {
-                let known = [
-                    "path",
-                    "upstream",
-                    "upstream-host",
-                    "upstream-ca",
-                    "prefetch-upstream",
-                    "health-check",
-                ];
-                return Err(source.error(at, unknown(name, known.into_iter())));
+                return Err(source.error(at, unknown(name, names(ROUTE))));
             }
         }
     }
