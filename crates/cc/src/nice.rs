@@ -49,7 +49,8 @@ const EMPTY_ROUNDS: u32 = 48;
 /// Rounds without congestion until a new flow has the whole threshold.
 const PROBATION_ROUNDS: u32 = 64;
 
-/// A state of the diagram above. It follows from the window and the end of slow start, so it is not stored.
+/// A state of the diagram above. It is derived from the window and the slow-start threshold, and carries no data: a
+/// stored copy could contradict them, since each of many events may move the window across two packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Each acknowledgement raises the window.

@@ -1,4 +1,8 @@
 //! The requests to the kernel's routing socket (rtnetlink(7)) that make a host: devices, addresses, routes.
+//!
+//! The messages are those of `netlink-packet-route`; only sending and receiving is done here. The crate `rtnetlink`
+//! would need an async runtime in a process that enters one namespace after the other, and may have no threads yet.
+//! With `neli` the nested attributes of a pair of devices would have to be laid out by hand.
 
 use std::io;
 use std::net::IpAddr;

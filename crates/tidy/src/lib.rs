@@ -2,6 +2,18 @@
 //!
 //! `tests/it/tree.rs` reads the whole tree and fails with a list of violations. Each rule has its own tests,
 //! on small generated trees, that prove that it can fail.
+//!
+//! ```
+//! # fn main() -> std::io::Result<()> {
+//! # let folder = tempfile::tempdir()?;
+//! # let root = folder.path();
+//! std::fs::write(root.join("README.md"), "This page was written anew.\n")?;
+//! let findings = lull_tidy::check(&lull_tidy::Tree::read(root)?);
+//! let expected = "README.md:1: \"anew\": write again";
+//! assert!(findings.iter().any(|finding| finding.to_string() == expected));
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod circles;

@@ -1,4 +1,5 @@
-//! How much memory a peer can make a decoder take. One test: allocations of another one would count.
+//! How much memory a peer can make a decoder take. It is a program of its own with one test, because its allocator counts
+//! what all tests of the program allocate.
 
 mod sys;
 
