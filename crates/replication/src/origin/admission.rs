@@ -31,7 +31,7 @@ impl<P: Clone> Origin<P> {
                 self.pending.push(queued);
                 self.form_append(now);
             }
-            Err(why) => self.events.push_back(Event::Refused { transaction: id, why }),
+            Err(why) => self.output.events.push_back(Event::Refused { transaction: id, why }),
         }
     }
 
@@ -41,7 +41,7 @@ impl<P: Clone> Origin<P> {
     pub fn handle_rollback(&mut self, now: Reading, id: TransactionId, to: Sequence) {
         if self.pending.queue.len() >= self.config.queue {
             let why = Refused::Busy;
-            self.events.push_back(Event::Refused { transaction: id, why });
+            self.output.events.push_back(Event::Refused { transaction: id, why });
             return;
         }
         self.pending.push(Queued { back: Some(to), ..Queued::new(id) });

@@ -225,7 +225,7 @@ impl<P: Clone> Origin<P> {
                 report: report.or(reported),
             });
             self.note_news(replica, News::Progress);
-            self.events.push_back(Event::Progress { replica, committed: one.committed });
+            self.output.events.push_back(Event::Progress { replica, committed: one.committed });
         }
         true
     }

@@ -17,7 +17,7 @@ impl<P: Clone> Origin<P> {
         self.bodies.references.store_referenced(payload);
         self.bodies.holds.all.insert(id, digest);
         if self.bodies.references.is_stored(&digest) {
-            self.events.push_back(Event::Held { id, outcome: Ok(()) });
+            self.output.events.push_back(Event::Held { id, outcome: Ok(()) });
         } else {
             self.bodies.holds.coming.entry(digest).or_default().push(id);
         }
@@ -34,7 +34,7 @@ impl<P: Clone> Origin<P> {
             if outcome.is_err() {
                 self.bodies.release_hold(id);
             }
-            self.events.push_back(Event::Held { id, outcome });
+            self.output.events.push_back(Event::Held { id, outcome });
         }
     }
 
@@ -97,7 +97,7 @@ impl<P: Clone> Origin<P> {
         }
         self.bodies.references.miss(digest);
         let paths = self.state.holders(digest).cloned().collect();
-        self.events.push_back(Event::Lost { digest: *digest, paths });
+        self.output.events.push_back(Event::Lost { digest: *digest, paths });
         self.reject_transactions_with(digest, &Refused::NotStored(*digest));
         self.form_append(now);
     }
@@ -106,7 +106,7 @@ impl<P: Clone> Origin<P> {
     pub(super) fn report_lost(&mut self) {
         for digest in self.bodies.references.lost() {
             let paths = self.state.holders(digest).cloned().collect();
-            self.events.push_back(Event::Lost { digest: *digest, paths });
+            self.output.events.push_back(Event::Lost { digest: *digest, paths });
         }
     }
 

@@ -27,7 +27,7 @@ impl<P: Clone> Origin<P> {
     pub(super) fn withdraw(&mut self, replica: ReplicaId, path: &Path) -> bool {
         if let Some(link) = self.peers.get_mut(&replica).and_then(|peer| peer.link.as_mut()) {
             let held = link.demands.held.get(path).map_or(0, Vec::len);
-            self.counters.withdrawn += link.demands.withdraw(path) as u64;
+            self.output.counters.withdrawn += link.demands.withdraw(path) as u64;
             self.forget_held(path, held);
         }
         true
@@ -97,7 +97,7 @@ impl<P: Clone> Origin<P> {
             peer.waiting.remove(position) || is_absent
         });
         let session = peer.link.as_ref()?.session;
-        self.counters.demands += 1;
+        self.output.counters.demands += 1;
         // It is confirmed as well if there is no such object.
         let sequence = message.version.map_or(message.at, |version| version.sequence);
         let (path, withdrawn) = (message.path.clone(), false);
@@ -122,7 +122,7 @@ impl<P: Clone> Origin<P> {
         };
         let Some(sending) = link.demands.sending[lane.index()].take() else { return };
         if !whole {
-            self.counters.broken_off += u64::from(sending.withdrawn);
+            self.output.counters.broken_off += u64::from(sending.withdrawn);
             // The background has left demanded bodies to their reads.
             let queued = sending.queued && peer.only.has(&sending.path);
             if let Some(ranked) = self.ranking.get(&sending.path).filter(|_| queued) {

@@ -274,7 +274,7 @@ impl<P: Clone> Origin<P> {
     pub fn end_distribution(&mut self, id: DistributionId) {
         let Some(active) = self.distributions.all.remove(&id) else { return };
         let replicas = active.hosts.into_keys();
-        self.events.extend(replicas.map(Event::Urgency));
+        self.output.events.extend(replicas.map(Event::Urgency));
     }
 
     /// The progress of a distribution; none if it was ended.
@@ -393,7 +393,7 @@ impl<P: Clone> Origin<P> {
             self.distributions.best.insert(replica, urgency.best());
             // Also if it goes on: the replica may have reported bodies as missing.
             if was_urgent || urgency.is_urgent() {
-                self.events.push_back(Event::Urgency(replica));
+                self.output.events.push_back(Event::Urgency(replica));
             }
         }
     }

@@ -90,7 +90,9 @@ impl<P: Clone> Origin<P> {
             return;
         }
         let lost = core::mem::take(&mut fold.lost);
-        self.events.extend(lost.into_iter().map(|(digest, paths)| Event::Lost { digest, paths }));
+        self.output
+            .events
+            .extend(lost.into_iter().map(|(digest, paths)| Event::Lost { digest, paths }));
         let left = self.state.trim(append.log_after, append.chain_from);
         self.releases.add_entries(left);
         self.release_some();
@@ -107,7 +109,7 @@ impl<P: Clone> Origin<P> {
         }
         for (transaction, _) in ids {
             let why = Refused::Disk(DiskFull);
-            self.events.push_back(Event::Refused { transaction, why });
+            self.output.events.push_back(Event::Refused { transaction, why });
         }
         if append.commits.is_empty() {
             // Dropped bodies free the missing space; the log follows with the next step.
@@ -134,7 +136,7 @@ impl<P: Clone> Origin<P> {
         {
             self.bodies.references.need(&content.digest, content.size);
         }
-        if let Some(building) = &mut self.building {
+        if let Some(building) = &mut self.preparation.building {
             building.change(path, version);
         }
         match version {

@@ -157,7 +157,7 @@ impl<P: Clone> Origin<P> {
         self.state = State::new(image, &self.config);
         self.bodies = Bodies::new(references);
         (self.pending, self.releases) = (Pending::default(), Releases::default());
-        (self.snapshot, self.building) = (None, None);
+        (self.preparation.snapshot, self.preparation.building) = (None, None);
         self.ranking.clear();
         for peer in self.peers.values_mut() {
             (peer.waiting, peer.absent) = (Waiting::default(), Waiting::default());
@@ -281,7 +281,7 @@ impl<P: Clone> Origin<P> {
     pub(super) fn hold_demand(&mut self, replica: ReplicaId, asked: Asked) {
         let link = self.peers.get_mut(&replica).and_then(|peer| peer.link.as_mut());
         let (Some(link), Some(upstream)) = (link, &mut self.upstream) else { return };
-        self.counters.held += 1;
+        self.output.counters.held += 1;
         let path = asked.path.clone();
         link.demands.held.entry(path.clone()).or_default().push(asked);
         let wants = upstream.wants.entry(path.clone()).or_default();
@@ -405,7 +405,7 @@ impl<P: Clone> Origin<P> {
         let session = Session { origin: self.state.image.incarnation, ..session };
         self.disconnect(replica);
         self.peers.entry(replica).or_default().refused = Some((session, why));
-        self.events.push_back(Event::Turned { replica, why });
+        self.output.events.push_back(Event::Turned { replica, why });
     }
 
     /// The same without the origin's life, which a replica does not know before its welcome.
@@ -428,6 +428,6 @@ impl<P: Clone> Origin<P> {
     /// Ends the connection of a replica.
     pub(crate) fn hang_up(&mut self, replica: ReplicaId) {
         self.disconnect(replica);
-        self.events.push_back(Event::Close(replica));
+        self.output.events.push_back(Event::Close(replica));
     }
 }

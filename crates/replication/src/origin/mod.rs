@@ -20,10 +20,12 @@ mod holds;
 mod image;
 mod interface;
 mod known;
+mod output;
 mod overlay;
 mod partial;
 mod peer;
 mod pending;
+mod preparation;
 mod price;
 mod priority;
 mod push;
@@ -41,8 +43,7 @@ mod urgency;
 mod work;
 mod writes;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use lull_cc::Bytes;
 
@@ -68,15 +69,16 @@ pub use holds::HoldId;
 pub use image::{Append, Chain, Entry, Image};
 pub use interface::{Config, Counters, Effect, Event};
 use known::Life;
+use output::Output;
 pub use partial::LONG;
-use peer::{Link, Peer, Phase, Snapshot};
+use peer::{Link, Peer, Phase};
 use pending::Pending;
+use preparation::Preparation;
 use price::Price;
 pub use priority::{Demand, Prioritise, Priority, ReadsPerWriteAndByte};
 use ranking::Ranking;
 pub use releases::Garbage;
 use releases::Releases;
-use snapshot::Building;
 use state::State;
 pub use strategy::{Strategy, UnknownStrategyError};
 pub use urgency::Urgency;
@@ -114,20 +116,15 @@ pub struct Origin<P> {
     bodies: Bodies<P>,
     ranking: Ranking,
     peers: BTreeMap<ReplicaId, Peer>,
-    /// Replicas whose queues may still be filled.
-    filling: BTreeSet<ReplicaId>,
     /// Replicas below those that are relays.
     below: Below,
-    /// The state with which replicas compare theirs.
-    snapshot: Option<Arc<Snapshot>>,
-    /// The next one, while it is made.
-    building: Option<Building>,
+    /// Trees and queues for replicas, which are made in slices.
+    preparation: Preparation,
     /// References to bodies that are to be given up.
     releases: Releases<P>,
     /// Publications that are to arrive by a deadline.
     distributions: Distributions,
-    events: VecDeque<Event>,
-    counters: Counters,
+    output: Output,
     faults: Faults,
     /// The origin that a relay follows; none at the origin itself.
     upstream: Option<Upstream>,
@@ -152,14 +149,11 @@ impl<P: Clone> Origin<P> {
             bodies: Bodies::new(BodyReferences::new(bodies)),
             ranking: Ranking::new(policy),
             peers: BTreeMap::new(),
-            filling: BTreeSet::new(),
             below: Below::default(),
-            snapshot: None,
-            building: None,
+            preparation: Preparation::default(),
             releases: Releases::default(),
             distributions: Distributions::default(),
-            events: VecDeque::new(),
-            counters: Counters::default(),
+            output: Output::default(),
             faults: Faults::default(),
             upstream: None,
             state: State::new(image, &config),
@@ -243,8 +237,8 @@ impl<P: Clone> Origin<P> {
 
     /// The counts since the last call.
     pub fn take_counters(&mut self) -> Counters {
-        self.counters.dedup_waits += self.bodies.references.take_waited();
-        core::mem::take(&mut self.counters)
+        self.output.counters.dedup_waits += self.bodies.references.take_waited();
+        core::mem::take(&mut self.output.counters)
     }
 
     /// A message has arrived from a replica, which was identified by its certificate.
@@ -257,14 +251,14 @@ impl<P: Clone> Origin<P> {
                 self.hello(now, replica, frame.session, protocol, said);
                 self.note_news(replica, News::Progress);
             } else {
-                self.events.push_back(Event::Close(replica));
+                self.output.events.push_back(Event::Close(replica));
             }
             return;
         }
         let peer = self.peers.get_mut(&replica);
         let linked = peer.and_then(|peer| Some((peer.link.as_mut()?, &mut peer.heard)));
         let Some((link, heard)) = linked.filter(|(link, _)| link.session == frame.session) else {
-            self.counters.stale_frames += 1;
+            self.output.counters.stale_frames += 1;
             return;
         };
         *heard = Some(now.local);
@@ -311,14 +305,14 @@ impl<P: Clone> Origin<P> {
             self.note_message(replica, accounts, news);
         } else {
             self.disconnect(replica);
-            self.events.push_back(Event::Close(replica));
+            self.output.events.push_back(Event::Close(replica));
         }
     }
 
     /// A message that is fine has been handled. `accounts`: it says what has arrived at the replica.
     fn note_message(&mut self, replica: ReplicaId, accounts: bool, news: Option<News>) {
         if accounts {
-            self.events.push_back(Event::Arrived(replica));
+            self.output.events.push_back(Event::Arrived(replica));
         }
         if let Some(news) = if accounts { Some(News::Progress) } else { news } {
             self.note_news(replica, news);
@@ -371,7 +365,7 @@ impl<P: Clone> Origin<P> {
         let peer = self.peers.entry(replica).or_default();
         let number = (session.replica, session.connection);
         if number <= peer.newest {
-            self.counters.stale_frames += 1;
+            self.output.counters.stale_frames += 1;
             return;
         }
         let before = core::mem::replace(&mut peer.newest, number);
@@ -390,7 +384,7 @@ impl<P: Clone> Origin<P> {
         match verdict {
             Err(why) => {
                 peer.refused = Some((session, why));
-                self.events.push_back(Event::Turned { replica, why });
+                self.output.events.push_back(Event::Turned { replica, why });
             }
             Ok(cursor) => {
                 peer.refused = None;
@@ -398,7 +392,7 @@ impl<P: Clone> Origin<P> {
                 if position.is_none() {
                     // In order, too: nothing in the log brings them.
                     peer.queue_all(self.ranking.all());
-                    self.filling.extend(peer.filling.is_some().then_some(replica));
+                    self.preparation.filling.extend(peer.filling.is_some().then_some(replica));
                 } else if first && !self.config.strategy.is_in_order() {
                     // The replica reports missing bodies only for applied commits. In this incarnation
                     // nothing says which other bodies arrived.
@@ -447,7 +441,7 @@ impl<P: Clone> Origin<P> {
             && committed > peer.committed
         {
             peer.committed = committed;
-            self.events.push_back(Event::Progress { replica, committed });
+            self.output.events.push_back(Event::Progress { replica, committed });
         }
         known
     }
@@ -536,7 +530,7 @@ impl<P: Clone> Origin<P> {
             more,
         };
         if more {
-            self.counters.in_parts += u64::from(link.part == 0);
+            self.output.counters.in_parts += u64::from(link.part == 0);
             link.part = end;
         } else {
             link.part = 0;
@@ -556,7 +550,7 @@ impl<P: Clone> Origin<P> {
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.output.events.pop_front()
     }
 
     /// When to call `poll_control` of the replicas again, at the latest.

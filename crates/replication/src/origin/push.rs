@@ -53,7 +53,7 @@ impl<P: Clone> Origin<P> {
             let (path, sequence) = (path.clone(), version.sequence);
             link.in_part = Some(InPart { path, sequence, sent: Bytes(0) });
         }
-        self.counters.pushed += 1;
+        self.output.counters.pushed += 1;
         let message = BodyHeader { path, version: Some(version), at, demand: false, lost: false };
         Some(Frame { session: link.session, message })
     }
@@ -72,7 +72,7 @@ impl<P: Clone> Origin<P> {
         let link = self.peers.get_mut(&replica).and_then(|peer| peer.link.as_mut());
         let link = link.filter(|link| link.session == body.session);
         let over = link.is_some_and(|link| link.demands.take_over(path, version.sequence));
-        self.counters.handed_over += u64::from(over);
+        self.output.counters.handed_over += u64::from(over);
         over
     }
 
@@ -219,7 +219,7 @@ impl<P: Clone> Origin<P> {
 
     fn wait(&mut self, path: &Path, position: QueuePosition) {
         for peer in self.peers.values_mut() {
-            self.counters.absorbed += u64::from(peer.queue(path, position));
+            self.output.counters.absorbed += u64::from(peer.queue(path, position));
         }
     }
 

@@ -37,18 +37,19 @@ impl<P: Clone> Origin<P> {
     ///
     /// If a tree has to be made for that, the replica waits for it.
     pub(super) fn resync(&mut self, now: Reading, replica: ReplicaId) {
-        self.counters.resyncs += 1;
+        self.output.counters.resyncs += 1;
         let after = self.state.image.log_after();
-        self.snapshot = self.snapshot.take().filter(|one| one.position.sequence >= after);
+        self.preparation.snapshot =
+            self.preparation.snapshot.take().filter(|one| one.position.sequence >= after);
         let link = self.peers.get_mut(&replica).and_then(|peer| peer.link.as_mut());
         let Some(link) = link else { return };
-        match &self.snapshot {
+        match &self.preparation.snapshot {
             Some(snapshot) => link.compare(snapshot),
             None => {
                 let again = matches!(link.phase, Phase::Resyncing { .. });
-                self.counters.resyncs_again += u64::from(again);
+                self.output.counters.resyncs_again += u64::from(again);
                 link.restart(Phase::Preparing, Sequence::ZERO);
-                self.building.get_or_insert_default();
+                self.preparation.building.get_or_insert_default();
                 self.build_some(now);
             }
         }
@@ -57,7 +58,7 @@ impl<P: Clone> Origin<P> {
     /// Adds some objects to the tree, or hashes some.
     pub(super) fn build_some(&mut self, now: Reading) {
         let is_folding = self.is_folding();
-        let Some(building) = &mut self.building else { return };
+        let Some(building) = &mut self.preparation.building else { return };
         let slice = self.config.slice.saturating_mul(8).saturating_mul(1 << building.tries.min(20));
         if building.taken.is_none() {
             let from = building.last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -81,21 +82,21 @@ impl<P: Clone> Origin<P> {
             return;
         }
         let Some(Building { builder, taken: Some((position, stamp)), tries, .. }) =
-            self.building.take()
+            self.preparation.building.take()
         else {
             return;
         };
         if position.sequence < self.state.image.log_after() {
             // In larger slices each time, so that it ends even if the log is short.
-            self.building = Some(Building { tries: tries + 1, ..Building::default() });
+            self.preparation.building = Some(Building { tries: tries + 1, ..Building::default() });
             return;
         }
         let snapshot = Arc::new(Snapshot { position, stamp, tree: builder.finish() });
         for (replica, peer) in &mut self.peers {
             let again = peer.compare_with(&snapshot, self.ranking.all());
-            self.filling.extend(peer.filling.is_some().then_some(*replica));
-            self.counters.resyncs_again += u64::from(again);
+            self.preparation.filling.extend(peer.filling.is_some().then_some(*replica));
+            self.output.counters.resyncs_again += u64::from(again);
         }
-        self.snapshot = Some(snapshot);
+        self.preparation.snapshot = Some(snapshot);
     }
 }

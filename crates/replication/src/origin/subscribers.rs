@@ -29,14 +29,9 @@ impl<P: Clone> Origin<P> {
         self.peers.get(&replica).is_none_or(|peer| peer.only.has(path))
     }
 
-    /// Whether bodies of all names of some replica are still to be queued.
-    pub(super) fn is_filling(&self) -> bool {
-        !self.filling.is_empty()
-    }
-
     /// Queues more bodies for replicas that take some names only and have none of their bodies.
     pub(super) fn fill_some(&mut self) {
-        let Some(replica) = self.filling.pop_first() else { return };
+        let Some(replica) = self.preparation.filling.pop_first() else { return };
         let Some(peer) = self.peers.get_mut(&replica) else { return };
         // It may have been given up since.
         let Some(last) = peer.filling.take() else { return };
@@ -46,7 +41,7 @@ impl<P: Clone> Origin<P> {
         for (count, (path, _)) in objects.enumerate() {
             if count == self.config.slice {
                 peer.filling = Some(last);
-                self.filling.insert(replica);
+                self.preparation.filling.insert(replica);
                 return;
             }
             if let Some(ranked) = self.ranking.get(path) {

@@ -76,7 +76,7 @@ impl<P: Clone> Origin<P> {
             held.iter().for_each(|digest| self.bodies.references.release(digest));
         }
         self.releases.add_changes(changes);
-        self.events.push_back(Event::Refused { transaction: id, why });
+        self.output.events.push_back(Event::Refused { transaction: id, why });
     }
 
     /// Whether the first waiting transaction has all of its bodies. The store is asked for one body at a
@@ -312,6 +312,6 @@ impl<P: Clone> Origin<P> {
     }
 
     pub(super) fn acknowledge(&mut self, (transaction, sequence): (TransactionId, Sequence)) {
-        self.events.push_back(Event::Acknowledged { transaction, sequence });
+        self.output.events.push_back(Event::Acknowledged { transaction, sequence });
     }
 }

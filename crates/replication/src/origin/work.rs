@@ -9,16 +9,15 @@ impl<P: Clone> Origin<P> {
         self.is_folding()
             || self.pending.is_arriving()
             || self.is_first_to_form()
-            || self.building.is_some()
+            || self.preparation.is_pending()
             || !self.releases.is_empty()
-            || self.is_filling()
             || self.has_to_follow()
             || self.is_distributing()
     }
 
     /// Whether replicas wait for a tree that is being made, or for their queue.
     pub fn is_preparing(&self) -> bool {
-        self.building.is_some() || self.is_filling()
+        self.preparation.is_pending()
     }
 
     /// Does some of the work that is left of earlier calls: no more than a few milliseconds of it. Other calls may come

@@ -1,5 +1,7 @@
 //! Tree comparisons during which the log advances.
 
+use std::sync::Arc;
+
 use super::*;
 
 /// An origin whose log has passed the tree of the first commit, while a replica compares with it. The replica
@@ -44,7 +46,7 @@ fn query_about_a_replaced_tree_is_not_answered() {
 #[test]
 fn stalled_resyncs_share_one_tree() {
     let mut bench = passed();
-    let old = Arc::downgrade(bench.origin.snapshot.as_ref().expect("a tree"));
+    let old = Arc::downgrade(bench.origin.preparation.snapshot.as_ref().expect("a tree"));
     for text in ["e5", "f6", "g7"] {
         bench.committed(text);
     }
