@@ -2,7 +2,7 @@
 
 use super::{CommitSummary, Event, Link, Partial, Relayed, Replica};
 use crate::faults::Fault;
-use crate::message::{Frame, MAX_PATHS, Session, Start, ToOrigin, ToReplica, Tree};
+use crate::message::{Frame, Session, Start, ToOrigin, ToReplica, Tree};
 use crate::time::{LocalTime, Reading, WallTime};
 use crate::types::{Change, Digest, NextPosition, Position, Sequence};
 
@@ -100,11 +100,7 @@ impl<P: Clone> Replica<P> {
     pub(super) fn link_timeout(&self) -> Option<LocalTime> {
         match self.connection.link {
             Link::Connected(_) => {
-                let report = self
-                    .config
-                    .report
-                    .map_or(self.connection.ping_at, |_| self.connection.report_at);
-                let next = self.connection.ping_at.min(report);
+                let next = self.connection.due(self.config.report.is_some());
                 Some(self.silent_at().map_or(next, |silent| silent.min(next)))
             }
             Link::Greeting => self.silent_at(),
@@ -116,16 +112,12 @@ impl<P: Clone> Replica<P> {
         if self.connection.is_open() && self.silent_at().is_some_and(|at| at <= now.local) {
             self.close(now.local);
         }
-        if self.is_connected() && self.connection.ping_at <= now.local {
-            self.connection.ping_at = now.local.plus(self.config.ping);
+        if self.connection.take_ping(now.local, self.config.ping) {
             self.connection.outbox.push_back(ToOrigin::Ping { sent: now.local });
             self.output.note_ping(now.local);
-            let reads = core::mem::take(&mut self.reads.counts);
-            let mut reads = reads.into_iter().peekable();
-            while reads.peek().is_some() {
-                let some = reads.by_ref().take(MAX_PATHS).collect();
-                self.connection.outbox.push_back(ToOrigin::Reads(some));
-            }
+            self.connection
+                .outbox
+                .extend(self.reads.take_counts().into_iter().map(ToOrigin::Reads));
         }
         self.send_report(now.local);
     }
@@ -133,10 +125,8 @@ impl<P: Clone> Replica<P> {
     /// Reports this replica's status when it is time.
     fn send_report(&mut self, now: LocalTime) {
         if let Some(pause) = self.config.report
-            && self.is_connected()
-            && self.connection.report_at <= now
+            && self.connection.take_report(now, pause)
         {
-            self.connection.report_at = now.plus(pause);
             self.connection.outbox.push_back(ToOrigin::Report(self.report(now)));
         }
     }
@@ -238,7 +228,7 @@ impl<P: Clone> Replica<P> {
             }
         }
         // After the missing bodies: a ping shows the origin that they were reported.
-        (self.connection.ping_at, self.connection.report_at) = (now.local, now.local);
+        self.connection.hurry(now.local);
         self.handle_link_timeout(now);
         // The smaller Δ counts again: commits that it makes overdue come before any read (§6.2.2).
         let waited = self.apply.buffer.iter().filter(|one| one.waited && !self.comes_at_once(one));

@@ -1,5 +1,6 @@
 //! The connection to the origin: who talks to whom, and what is still to be said.
 
+use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::arrivals::Arrivals;
@@ -49,8 +50,8 @@ pub(super) struct Connection {
     /// Hello is still to be sent.
     pub(super) owes_hello: bool,
     pub(super) heard: LocalTime,
-    pub(super) ping_at: LocalTime,
-    pub(super) report_at: LocalTime,
+    ping_at: LocalTime,
+    report_at: LocalTime,
     pub(super) outbox: VecDeque<ToOrigin>,
     /// Bodies that have arrived in part, with the number of their pieces.
     pub(super) partial: Vec<(Digest, u32)>,
@@ -95,6 +96,39 @@ impl Connection {
         self.link = Link::Away;
         self.owes_hello = false;
         self.outbox.clear();
+    }
+
+    /// Ping and report are due now.
+    pub(super) fn hurry(&mut self, now: LocalTime) {
+        (self.ping_at, self.report_at) = (now, now);
+    }
+
+    /// The next ping is due at `at`, if it was not before.
+    pub(super) fn ping_by(&mut self, at: LocalTime) {
+        self.ping_at = self.ping_at.min(at);
+    }
+
+    /// When a ping is due, or a report if the replica sends them.
+    pub(super) fn due(&self, reports: bool) -> LocalTime {
+        if reports { self.ping_at.min(self.report_at) } else { self.ping_at }
+    }
+
+    /// Whether a ping is due; then the next one is after this pause.
+    pub(super) fn take_ping(&mut self, now: LocalTime, pause: Duration) -> bool {
+        let is_due = self.is_connected() && self.ping_at <= now;
+        if is_due {
+            self.ping_at = now.plus(pause);
+        }
+        is_due
+    }
+
+    /// The same for a report.
+    pub(super) fn take_report(&mut self, now: LocalTime, pause: Duration) -> bool {
+        let is_due = self.is_connected() && self.report_at <= now;
+        if is_due {
+            self.report_at = now.plus(pause);
+        }
+        is_due
     }
 
     /// A body of an earlier connection is in the store, or is not coming any more.
@@ -175,6 +209,24 @@ mod tests {
         assert!(connection.may_greet());
         connection.end();
         assert!(!connection.may_greet());
+    }
+
+    #[test]
+    fn pings_and_reports_are_due_after_their_pause() {
+        let at = |nanos: i64| LocalTime::from_nanos(nanos);
+        let pause = Duration::from_nanos(10);
+        let mut connection = connection();
+        connection.start(at(0), BTreeSet::new());
+        assert!(!connection.take_ping(at(0), pause), "before the welcome");
+        connection.link = Link::Connected(Session::default());
+        connection.hurry(at(5));
+        assert_eq!((connection.take_ping(at(4), pause), connection.due(true)), (false, at(5)));
+        assert!(connection.take_ping(at(6), pause) && !connection.take_ping(at(6), pause));
+        assert_eq!((connection.due(false), connection.due(true)), (at(16), at(5)));
+        assert!(connection.take_report(at(7), pause) && !connection.take_report(at(16), pause));
+        connection.ping_by(at(20));
+        connection.ping_by(at(9));
+        assert_eq!((connection.due(false), connection.due(true)), (at(9), at(9)));
     }
 
     #[test]

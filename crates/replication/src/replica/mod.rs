@@ -257,7 +257,7 @@ impl<P: Clone> Replica<P> {
 
     /// Reads that wait.
     pub fn waiting(&self) -> usize {
-        self.reads.waiting.len()
+        self.reads.len()
     }
 
     /// Bytes in the store of bodies, with those on their way into and out of it.
@@ -333,7 +333,7 @@ impl<P: Clone> Replica<P> {
 
     /// A read that was answered.
     pub fn poll_answer(&mut self) -> Option<Answer> {
-        self.reads.answers.pop_front()
+        self.reads.poll_answer()
     }
 
     /// Whether [`poll_send`](Replica::poll_send) has a message: waking its caller takes longer than a read.

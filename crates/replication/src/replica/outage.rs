@@ -85,7 +85,7 @@ impl<P: Clone> Replica<P> {
     /// have arrived on it.
     pub(super) fn lose_connection(&mut self) {
         let heard = self.connection.heard;
-        let waiting = self.reads.waiting.iter().filter(|one| needs_connection(one.why));
+        let waiting = self.reads.iter().filter(|one| needs_connection(one.why));
         let waiting = waiting.map(|one| one.since.max(heard)).min();
         self.outage.begin(heard, waiting);
     }

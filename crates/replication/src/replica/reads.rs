@@ -1,7 +1,8 @@
 //! Reads: answered from the committed state, or kept until they can be (SSR §6.2.2, §6.2.3.2).
 
+mod queue;
+
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
 
 use lull_cc::Bytes;
 
@@ -10,6 +11,9 @@ use crate::message::ToOrigin;
 use crate::path::Path;
 use crate::time::{LocalTime, Reading};
 use crate::types::{Metadata, Sequence, Version};
+
+use queue::blocks_later_reads;
+pub(super) use queue::{Reads, Waiting};
 
 /// A caller's name for a read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,7 +91,7 @@ impl Request {
 
     /// Whether it is a read of the state, which has a place in the order. A read of an open file had its
     /// place when the file was opened.
-    fn is_ordered(&self) -> bool {
+    pub(super) fn is_ordered(&self) -> bool {
         !matches!(self.target, ReadTarget::Opened(..))
     }
 }
@@ -167,33 +171,7 @@ pub enum Order {
     Aggressive,
 }
 
-/// A read that waits.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Waiting {
-    id: ReadId,
-    request: Request,
-    pub(super) why: WaitReason,
-    /// When it came.
-    pub(super) since: LocalTime,
-}
-
-/// Reads that wait, answers, and how often objects were read since the origin heard of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Reads {
-    pub(super) waiting: VecDeque<Waiting>,
-    pub(super) answers: VecDeque<Answer>,
-    pub(super) counts: BTreeMap<Path, u32>,
-}
-
 impl<P: Clone> Replica<P> {
-    /// Whether a read that waits for this blocks later ones. A read that waits for an unknown state does not:
-    /// the token of its session keeps its reads in order, and the token may name a state that never comes.
-    fn blocks_later_reads(&self, request: &Request, why: WaitReason) -> bool {
-        self.config.order == Order::Conservative
-            && request.is_ordered()
-            && why != WaitReason::Behind
-    }
-
     /// Starts a read. The answer comes by [`poll_answer`](Replica::poll_answer); until then this returns why
     /// it waits.
     pub fn handle_read(
@@ -203,10 +181,8 @@ impl<P: Clone> Replica<P> {
         request: Request,
     ) -> Option<WaitReason> {
         let ordered = request.is_ordered();
-        let passes = ordered && self.reads.waiting.iter().any(|one| one.request.is_ordered());
-        let outcome = if ordered
-            && self.reads.waiting.iter().any(|one| self.blocks_later_reads(&one.request, one.why))
-        {
+        let passes = ordered && self.reads.has_ordered();
+        let outcome = if ordered && self.reads.is_blocked(self.config.order) {
             Err(WaitReason::Order)
         } else {
             self.attempt(now.local, &request)
@@ -231,7 +207,7 @@ impl<P: Clone> Replica<P> {
                 if let Some(path) = request.object() {
                     self.missing.demands.join(path);
                 }
-                self.reads.waiting.push_back(Waiting { id, request, why, since: now.local });
+                self.reads.wait(Waiting { id, request, why, since: now.local });
                 self.cannot_mask(now.local, why);
                 Some(why)
             }
@@ -240,7 +216,7 @@ impl<P: Clone> Replica<P> {
 
     /// The reader no longer waits for the read.
     pub fn cancel_read(&mut self, now: Reading, id: ReadId) {
-        if let Some(at) = self.reads.waiting.iter().position(|waiting| waiting.id == id)
+        if let Some(at) = self.reads.place(id)
             && let Some(read) = self.end_wait(now.local, at)
         {
             self.give_up_read(&read);
@@ -251,7 +227,7 @@ impl<P: Clone> Replica<P> {
 
     /// Removes a read that has waited.
     fn end_wait(&mut self, now: LocalTime, at: usize) -> Option<Waiting> {
-        let waiting = self.reads.waiting.remove(at)?;
+        let waiting = self.reads.remove(at)?;
         if let Some(path) = waiting.request.object() {
             self.missing.demands.leave(now, path);
         }
@@ -269,7 +245,7 @@ impl<P: Clone> Replica<P> {
 
     /// Why a read waits, if it does.
     pub fn why(&self, id: ReadId) -> Option<WaitReason> {
-        self.reads.waiting.iter().find(|waiting| waiting.id == id).map(|waiting| waiting.why)
+        self.reads.get(self.reads.place(id)?).map(|waiting| waiting.why)
     }
 
     /// Answers the reads that can be answered now.
@@ -277,7 +253,7 @@ impl<P: Clone> Replica<P> {
         let (mut at, mut held_up) = (0, false);
         self.missing.held_back = Default::default();
         self.apply.awaited.clear();
-        while let Some(waiting) = self.reads.waiting.get(at) {
+        while let Some(waiting) = self.reads.get(at) {
             // Behind a blocking read, only reads without a place in the order are checked.
             if held_up && waiting.request.is_ordered() {
                 at += 1;
@@ -291,11 +267,9 @@ impl<P: Clone> Replica<P> {
                     }
                 }
                 Err(why) => {
-                    if let Some(waiting) = self.reads.waiting.get_mut(at) {
-                        waiting.why = why;
-                    }
+                    self.reads.set_reason(at, why);
                     self.cannot_mask(now, why);
-                    held_up |= self.blocks_later_reads(&request, why);
+                    held_up |= blocks_later_reads(self.config.order, &request, why);
                     at += 1;
                 }
             }
@@ -308,13 +282,13 @@ impl<P: Clone> Replica<P> {
         if let (Some(path), Outcome::Object(_)) = (request.object(), &outcome) {
             // A read of an open file was counted when the file was opened.
             if ordered {
-                *self.reads.counts.entry(path.clone()).or_default() += 1;
+                self.reads.count(path, 1);
             }
             self.touch(path);
         }
         let (at, reflects) = (self.position(), self.reflects());
         let holds_for = if ordered { self.holds_for(now) } else { Duration::ZERO };
-        self.reads.answers.push_back(Answer { id, at, outcome, reflects, holds_for });
+        self.reads.answer(Answer { id, at, outcome, reflects, holds_for });
     }
 
     /// How long reads of the present state stay valid without a new state: until the lease ends or a waiting
@@ -342,7 +316,7 @@ impl<P: Clone> Replica<P> {
     /// object, though not of a body.
     pub fn count_read(&mut self, path: &Path) {
         if self.object(path).is_some() {
-            *self.reads.counts.entry(path.clone()).or_default() += 1;
+            self.reads.count(path, 1);
         }
     }
 

@@ -135,7 +135,7 @@ impl<P: Clone> Replica<P> {
         let next = now.plus(Duration::from_nanos(1));
         let next =
             pinged.map_or(next, |pinged| next.max(pinged.plus(self.config.ping / Self::PINGS)));
-        self.connection.ping_at = self.connection.ping_at.min(next);
+        self.connection.ping_by(next);
     }
 
     /// A replica below waits for a body.
@@ -157,8 +157,7 @@ impl<P: Clone> Replica<P> {
     /// Objects were read at replicas below.
     pub(crate) fn count_reads(&mut self, counts: &[(Path, u32)]) {
         for (path, count) in counts {
-            let sum = self.reads.counts.entry(path.clone()).or_default();
-            *sum = sum.saturating_add(*count);
+            self.reads.count(path, *count);
         }
     }
 }
