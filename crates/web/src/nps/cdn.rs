@@ -6,9 +6,10 @@
 use http::header::{CACHE_CONTROL, HeaderName, HeaderValue, VARY};
 use http::{HeaderMap, request};
 
+use super::cached_pages::CachedPages;
 use super::requester::Requester;
 use super::settings::Settings;
-use super::shared::Shared;
+use super::site_rules::SiteRules;
 use crate::policy::{DeliveryMethod, PREFETCH_HEADER};
 use crate::policy::{Excluded, fields, visitor};
 use crate::proxy::SEC_PURPOSE;
@@ -63,19 +64,24 @@ pub(super) fn vary_on_prefetch_header(headers: &mut HeaderMap) {
 }
 
 /// Whether a report counts: behind a CDN browsers without prefetching have the script, too.
-pub(super) fn counts(shared: &Shared, head: &request::Parts) -> bool {
-    !shared.rules.settings.behind_cdn
-        || visitor(&head.headers, shared.rules.harmless(), DeliveryMethod::Cache).is_ok()
+pub(super) fn counts(rules: &SiteRules, head: &request::Parts) -> bool {
+    !rules.settings.behind_cdn
+        || visitor(&head.headers, rules.harmless(), DeliveryMethod::Cache).is_ok()
 }
 
 /// Notes a navigation that the CDN has passed on, so that its question is no second visit.
-pub(super) fn note_navigation(shared: &Shared, head: &request::Parts, requester: Requester) {
-    let Settings { behind_cdn, .. } = shared.rules.settings;
+pub(super) fn note_navigation(
+    rules: &SiteRules,
+    pages: &CachedPages,
+    head: &request::Parts,
+    requester: Requester,
+) {
+    let Settings { behind_cdn, .. } = rules.settings;
     let is_prefetch = head.headers.contains_key(SEC_PURPOSE);
     if behind_cdn && !is_prefetch && crate::script_insertion::is_document(&head.headers) {
-        let page = shared.rules.name_of(super::heads::whole(&head.uri));
-        let now = shared.rules.now();
-        shared.visitors.cached_pages.navigated(requester.client, &head.headers, page, now);
+        let page = rules.name_of(super::heads::whole(&head.uri));
+        let now = rules.now();
+        pages.navigated(requester.client, &head.headers, page, now);
     }
 }
 

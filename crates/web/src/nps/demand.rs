@@ -15,6 +15,7 @@ use super::page_comparison;
 use super::requester::Requester;
 use super::service_worker::page_script;
 use super::shared::Shared;
+use super::site_rules::SiteRules;
 use super::{cached_pages, cdn, reasons, worker_requests};
 use crate::policy::{self, DeliveryMethod, Excluded, Visitor, page_visitor};
 use crate::proxy::{Body, Decision, Exchange, Outcome};
@@ -60,7 +61,7 @@ pub(super) fn watch(
         shared.counts.distinct_visitors.record(hash);
     }
     let visitor = page_visitor(&head.method, &head.headers, shared.rules.harmless(), way);
-    let no_script = no_script_reason(shared, &visitor, requester);
+    let no_script = no_script_reason(&shared.rules, &visitor, requester);
     if no_script.always.is_none() && script_insertion::is_document(&head.headers) {
         script_insertion::widen_if_none_match(&mut head.headers);
     }
@@ -90,20 +91,20 @@ pub(super) fn watch(
 
 /// Why the page for this visitor does not get the script, as far as the request says it.
 fn no_script_reason(
-    shared: &Shared,
+    rules: &SiteRules,
     visitor: &Result<Visitor, Excluded>,
     requester: Requester,
 ) -> NoScriptReason {
     let always = |why| NoScriptReason { always: Some(why), unless_shared: None };
-    let is_behind_cdn = shared.rules.settings.behind_cdn;
+    let is_behind_cdn = rules.settings.behind_cdn;
     match visitor {
-        _ if is_behind_cdn && !shared.rules.is_active() => always(reasons::OFF),
+        _ if is_behind_cdn && !rules.is_active() => always(reasons::OFF),
         Err(why) if is_behind_cdn && cdn::is_of_one_browser(why) => NoScriptReason::default(),
         Err(why @ Excluded::Cookie) if is_behind_cdn => {
             NoScriptReason { always: None, unless_shared: Some(reasons::of_visitor(why)) }
         }
         Err(why) => always(reasons::of_visitor(why)),
-        Ok(_) if !shared.rules.is_active() => always(reasons::OFF),
+        Ok(_) if !rules.is_active() => always(reasons::OFF),
         Ok(_) if requester.by_cache => always(reasons::CACHE),
         Ok(_) => NoScriptReason::default(),
     }

@@ -10,6 +10,7 @@ use http::{Method, Response, StatusCode, request};
 
 use super::access::Verdict;
 use super::heads::whole;
+use super::prefetch_limits::PrefetchLimits;
 use super::replies::{empty, of_script, with};
 use super::requester::Requester;
 use super::shared::Shared;
@@ -42,7 +43,7 @@ pub(super) fn answer(
         return Decision::Answer(response);
     }
     if let Some(url) = whole(&head.uri).strip_prefix(LEAD_PATH).filter(|url| url.starts_with('/')) {
-        return prefetches::lead(shared, head, requester, url);
+        return prefetches::lead(&PrefetchLimits::of(shared), head, requester, url);
     }
     if FIGURES.contains(&path) {
         return Decision::Answer(figures(shared, head));

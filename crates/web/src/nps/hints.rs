@@ -8,11 +8,15 @@ use http::{Request, Response, StatusCode, request};
 use lull_speculate::budget::Grant;
 use lull_speculate::observe::Kind as UrlKind;
 
-use super::learner::Visited;
+use super::byte_caps::Caps;
+use super::counts::Counts;
+use super::learner::{Learner, Visited};
 use super::navigations::Navigation;
 use super::requester::Requester;
 use super::select_hints::Ask;
 use super::shared::Shared;
+use super::site_rules::SiteRules;
+use super::visitors::Visitors;
 use super::{cdn, reasons, replies};
 use crate::policy::{self, DeliveryMethod, Visitor, fields};
 use crate::protocol::{
@@ -115,9 +119,10 @@ async fn reply(
 ) -> HintsReply {
     let Asking { requester, visitor, way } = asking;
     let counts = &shared.counts;
-    learn_asked(shared, head, &asked, requester, way);
+    let (visitors, learner) = (&shared.visitors, &shared.knowledge.learner);
+    learn_asked((&*shared.rules, visitors, learner), head, &asked, requester, way);
     for part in asked.used {
-        used(shared, head, part, requester);
+        used((&visitors.caps, counts, learner), head, part, requester);
     }
     if asked.barred {
         counts.empty.one("service_worker");
@@ -127,7 +132,6 @@ async fn reply(
     let (first, most) = (asked.had.is_empty(), most.saturating_sub(asked.had.len()));
     // The worker's script does not see where visitors point.
     let points = asked.hover && way == DeliveryMethod::Cache;
-    let learner = &shared.knowledge.learner;
     let Some(mut ranked) = learner.ask(Ask { page: asked.page, points, had: asked.had }).await
     else {
         counts.empty.one(if learner.is_reading() { "learning" } else { "busy" });
@@ -169,20 +173,20 @@ async fn reply(
 /// Learns a page that came out of a cache, the browser's or a CDN's, from its question. A navigation to a copy of the
 /// service worker was already seen by the proxy.
 fn learn_asked(
-    shared: &Shared,
+    (rules, visitors, learner): (&SiteRules, &Visitors, &Learner),
     head: &request::Parts,
     asked: &HintsRequest,
     requester: Requester,
     way: DeliveryMethod,
 ) {
-    let (visitors, now) = (&shared.visitors, shared.rules.now());
+    let now = rules.now();
     let is_first = asked.first && way == DeliveryMethod::Cache;
-    let is_of_cdn = is_first && !asked.cached && shared.rules.settings.behind_cdn;
+    let is_of_cdn = is_first && !asked.cached && rules.settings.behind_cdn;
     if is_of_cdn
         && visitors.cached_pages.is_unseen(requester.client, &head.headers, &asked.page, now)
     {
         let visited = Visited::of_copy(head, asked.page.clone(), requester);
-        shared.knowledge.learner.shown(visited);
+        learner.shown(visited);
     }
     if is_first
         && asked.cached
@@ -190,20 +194,25 @@ fn learn_asked(
     {
         visitors.log_visit(head, &asked.page, requester, now);
         let visited = Visited::of_copy(head, asked.page.clone(), requester);
-        shared.knowledge.learner.shown(visited);
+        learner.shown(visited);
     }
 }
 
 /// A page took a subresource from the cache. If that was prefetched, it counts as requested: otherwise
 /// correct predictions would be learned as wrong.
-fn used(shared: &Shared, head: &request::Parts, part: String, requester: Requester) {
+fn used(
+    (caps, counts, learner): (&Caps, &Counts, &Learner),
+    head: &request::Parts,
+    part: String,
+    requester: Requester,
+) {
     if UrlKind::of(&part) != UrlKind::Embedded {
         return;
     }
-    let bytes = shared.visitors.caps.used(requester.client, &part);
+    let bytes = caps.used(requester.client, &part);
     if bytes > 0 {
-        shared.counts.used_bytes.add(bytes);
-        shared.knowledge.learner.shown(Visited::of_copy(head, part, requester));
+        counts.used_bytes.add(bytes);
+        learner.shown(Visited::of_copy(head, part, requester));
     }
 }
 
@@ -289,7 +298,7 @@ fn count(
     came_as: &str,
     requester: Requester,
 ) {
-    if !cdn::counts(shared, head) {
+    if !cdn::counts(&shared.rules, head) {
         return;
     }
     shared.counts.beacons.one();

@@ -43,6 +43,7 @@ mod page_comparison;
 mod page_table;
 mod persistence;
 mod prefetch_body;
+mod prefetch_limits;
 mod prefetches;
 mod prometheus;
 mod rates;
@@ -91,6 +92,7 @@ use lock::lock;
 use monitor::{Monitor, MonitorContext};
 use notices::Notices;
 use page_comparison::PageComparison;
+use prefetch_limits::PrefetchLimits;
 use redirect_stubs::RedirectStubs;
 use requester::Clients;
 use saved_state::SavedState;
@@ -352,18 +354,20 @@ impl Site for Nps {
         if endpoints::is_own(head.uri.path()) {
             endpoints::answer(shared, head, requester)
         } else if policy::is_confirmation(&head.headers) {
-            prefetches::confirm(shared, head, requester, &tags)
+            prefetches::confirm(&PrefetchLimits::of(shared), head, requester, &tags)
         } else if is_marked {
             prefetches::admit(shared, head, requester, connection, &tags)
         } else if shared.rules.settings.speculation_rules && policy::is_by_rules(&head.headers) {
             prefetches::admit_by_rules(shared, head, requester)
-        } else if let Some(renewed) = prefetches::renew(shared, head, requester, &tags) {
+        } else if let Some(renewed) =
+            prefetches::renew(&PrefetchLimits::of(shared), head, requester, &tags)
+        {
             // Its script reports that the page was shown, as with a copy that needed no request.
             renewed
         } else {
             let urls = &shared.rules.settings.rules.urls;
             shared.visitors.cached_pages.goes_on(requester.client, head, urls);
-            cdn::note_navigation(shared, head, requester);
+            cdn::note_navigation(&shared.rules, &shared.visitors.cached_pages, head, requester);
             demand::watch(shared, head, requester)
         }
     }

@@ -11,16 +11,18 @@ use http_body::{Body as HttpBody, Frame};
 use super::heads::whole;
 use super::observed_body::{BodyObserver, observed};
 use super::reasons;
+use super::redirect_stubs::RedirectStubs;
 use super::shared::Shared;
+use super::site_rules::SiteRules;
 use crate::policy::Offence;
 use crate::proxy::{Body, BoxError};
 use crate::script_insertion::{Inspector, NoInsertionPoint, Outcome, ScriptInserter};
 
 /// Bars a page that opts out, or may have opted out in an unreadable part. That also ends a prefetch in
 /// flight, such as the one that found the opt-out.
-fn bar_opt_out(shared: &Shared, url: &str, why: NoInsertionPoint) {
+fn bar_opt_out(rules: &SiteRules, stubs: &RedirectStubs, url: &str, why: NoInsertionPoint) {
     if why == NoInsertionPoint::Refresh {
-        shared.knowledge.stubs.refreshes(url);
+        stubs.refreshes(url);
     }
     let offence = match why {
         NoInsertionPoint::OptOut => Offence::OptOut,
@@ -28,7 +30,7 @@ fn bar_opt_out(shared: &Shared, url: &str, why: NoInsertionPoint) {
         _ if why.is_unread() => Offence::NotPublic,
         _ => return,
     };
-    shared.rules.policy().bar(url, offence, shared.rules.now());
+    rules.policy().bar(url, offence, rules.now());
 }
 
 /// A page that gets the script as it passes. Each piece is sent as it arrives.
@@ -115,7 +117,7 @@ impl PageBody {
                 if self.is_demand {
                     counts.pages_unchanged.one(reasons::of_page(&why));
                 }
-                bar_opt_out(&self.shared, &self.url, why);
+                bar_opt_out(&self.shared.rules, &self.shared.knowledge.stubs, &self.url, why);
             }
             _ if self.is_demand => counts.pages.one(),
             _ => {}
@@ -211,7 +213,7 @@ impl BodyObserver for PageInspector {
         {
             self.inspector = None;
             if let Err(why) = found {
-                bar_opt_out(&self.shared, &self.url, why);
+                bar_opt_out(&self.shared.rules, &self.shared.knowledge.stubs, &self.url, why);
             }
         }
         Ok(())

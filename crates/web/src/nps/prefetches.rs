@@ -7,10 +7,11 @@ use http::{HeaderValue, Response, StatusCode, request, response};
 
 use super::clock::wall;
 use super::heads::whole;
-use super::learner::{self, Visited};
+use super::learner::{self, Learner, Visited};
 use super::page_body::{PageBody, inspected};
 use super::page_comparison;
 use super::prefetch_body::guarded;
+use super::prefetch_limits::PrefetchLimits;
 use super::replies;
 use super::requester::Requester;
 use super::service_worker::{self, page_script};
@@ -74,9 +75,10 @@ pub(super) fn admit(
         return refused();
     }
     let admitted = shared.rules.policy().admit(head, requester.client, shared.rules.now());
-    let Some(admitted) = admit_within_limits(shared, requester, admitted) else { return refused() };
+    let limits = PrefetchLimits::of(shared);
+    let Some(admitted) = limits.admit(requester, admitted) else { return refused() };
     // The browser has a copy that was stored for other cookies, and requests nothing from the origin.
-    if let Some(renewed) = renew(shared, head, requester, tags) {
+    if let Some(renewed) = renew(&limits, head, requester, tags) {
         return renewed;
     }
     let target = whole(&head.uri);
@@ -86,31 +88,31 @@ pub(super) fn admit(
 
 /// Allows a browser to use its copy, if that is permitted.
 pub(super) fn renew(
-    shared: &Shared,
+    limits: &PrefetchLimits<'_>,
     head: &request::Parts,
     requester: Requester,
     tags: &[CopyTag],
 ) -> Option<Decision> {
-    if tags.is_empty() || !shared.rules.is_active() || requester.by_cache {
+    if tags.is_empty() || !limits.rules.is_active() || requester.by_cache {
         return None;
     }
-    let renewed = shared.rules.policy().renew(head, tags, shared.rules.now())?;
-    shared.counts.renewed.one();
-    let name = shared.rules.name_of(whole(&head.uri));
-    shared.visitors.caps.asked(requester.client, name, shared.rules.now());
+    let renewed = limits.rules.policy().renew(head, tags, limits.rules.now())?;
+    limits.counts.renewed.one();
+    let name = limits.rules.name_of(whole(&head.uri));
+    limits.visitors.caps.asked(requester.client, name, limits.rules.now());
     Some(Decision::Answer(Response::from_parts(renewed, Body::empty())))
 }
 
 /// Stores the copy of a browser for the cookies of this request, if its user is anonymous. A rejection drops
 /// the copy. The origin gets neither request.
 pub(super) fn confirm(
-    shared: &Shared,
+    limits: &PrefetchLimits<'_>,
     head: &request::Parts,
     requester: Requester,
     tags: &[CopyTag],
 ) -> Decision {
     let may = replies::is_from_the_site(head);
-    renew(shared, head, requester, tags).filter(|_| may).unwrap_or_else(refused)
+    renew(limits, head, requester, tags).filter(|_| may).unwrap_or_else(refused)
 }
 
 /// Passes a prefetch by the script's speculation rules, if the rules permit it. It comes over a connection of
@@ -121,7 +123,7 @@ pub(super) fn admit_by_rules(
     requester: Requester,
 ) -> Decision {
     let admitted = shared.rules.policy().admit_by_rules(head, requester.client, shared.rules.now());
-    match admit_within_limits(shared, requester, admitted) {
+    match PrefetchLimits::of(shared).admit(requester, admitted) {
         Some(admitted) => watch(shared, head, requester, admitted, None),
         None => refused(),
     }
@@ -133,59 +135,23 @@ pub(super) fn admit_by_rules(
 /// despite `Vary`, `max-age` and a sign-in meanwhile (seen in Chromium 156). So rules contain this URL, to
 /// which no navigation goes. Its redirect's target is stored in the cache only, where all of the rules hold.
 pub(super) fn lead(
-    shared: &Shared,
+    limits: &PrefetchLimits<'_>,
     head: &request::Parts,
     requester: Requester,
     url: &str,
 ) -> Decision {
     let location = HeaderValue::from_str(url).ok();
-    let led = if shared.rules.settings.speculation_rules {
-        shared.rules.policy().lead(head, url, shared.rules.now())
+    let led = if limits.rules.settings.speculation_rules {
+        limits.rules.policy().lead(head, url, limits.rules.now())
     } else {
         Err(NotAPrefetch::Header.into())
     };
-    let Some((location, ())) = location.zip(admit_within_limits(shared, requester, led)) else {
+    let Some((location, ())) = location.zip(limits.admit(requester, led)) else {
         return refused();
     };
     let mut response = replies::empty(StatusCode::TEMPORARY_REDIRECT);
     response.headers_mut().insert(LOCATION, location);
     Decision::Answer(response)
-}
-
-/// The result of the rules, if prefetching is enabled, the upstream has capacity, and the visitor has bytes
-/// left.
-pub(super) fn admit_within_limits<T>(
-    shared: &Shared,
-    requester: Requester,
-    admitted: Result<T, Refusal>,
-) -> Option<T> {
-    let why = match admitted {
-        Ok(_) if !shared.rules.is_active() => "prefetching is disabled now".to_owned(),
-        // The shared cache would keep the copy as well. The current page may have bypassed it.
-        Ok(_) if requester.by_cache => "it came through a shared cache".to_owned(),
-        // An earlier list may still be in use.
-        Ok(_) if shared.upstream.monitor.bars_prefetches() => {
-            "the server's usual response time is being learned".to_owned()
-        }
-        // Nor is a link that the visitor points at now: its list may be minutes old.
-        Ok(_) if shared.upstream.monitor.is_spent() => {
-            "the server has no spare capacity now".to_owned()
-        }
-        Ok(_) if !shared.upstream.has_room_ahead() => {
-            "the server has half of its maximum of concurrent requests".to_owned()
-        }
-        Ok(_) if shared.visitors.backoff.left(requester.client, shared.rules.now()).is_some() => {
-            "the server has just rejected prefetches of this client".to_owned()
-        }
-        Ok(_) if !shared.visitors.caps.spend(requester.client, shared.rules.now(), 0) => {
-            "the daily limit of prefetched bytes is reached".to_owned()
-        }
-        Ok(admitted) => return Some(admitted),
-        Err(refusal) => refusal.to_string(),
-    };
-    shared.counts.refused.one();
-    shared.notices.refused(why);
-    None
 }
 
 /// Passes a prefetch. `worker` is the origin of the service worker, if that sent it.
@@ -216,13 +182,13 @@ fn is_lost(why: &Refusal) -> bool {
 /// Makes the model count the clients of a page from zero. Otherwise it would suggest the page for weeks: no
 /// visitor reports that it is missing.
 fn record_in_model(
-    shared: &Shared,
+    learner: &Learner,
     request: &request::Parts,
     requester: Requester,
     status: StatusCode,
 ) {
     let Some(target) = request.uri.path_and_query() else { return };
-    shared.knowledge.learner.visited(Visited {
+    learner.visited(Visited {
         address: requester.address,
         agent: learner::agent(&request.headers),
         target: target.as_str().to_owned(),
@@ -268,7 +234,7 @@ impl Exchange for PrefetchExchange {
         if let Err(why) = &kept {
             shared.not_cacheable(*requester, &request.uri, head.status, &why.to_string());
             if is_lost(why) {
-                record_in_model(shared, request, *requester, head.status);
+                record_in_model(&shared.knowledge.learner, request, *requester, head.status);
             }
         } else if let Err(why) = &inspector {
             // It may opt out.

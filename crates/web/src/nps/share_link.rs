@@ -15,10 +15,15 @@ use async_nats::{Client, ConnectOptions, Server, ServerAddr, Subscriber};
 use futures_core::Stream as _;
 use tokio::time::{sleep, timeout};
 
+use super::byte_caps::Caps;
 use super::clock::wall;
+use super::learner::Learner;
 use super::lock::lock;
+use super::notices::Notices;
 use super::shared::Shared;
 use super::sharing::{Message, PRESENCE_INTERVAL, Sharing};
+use super::site_rules::SiteRules;
+use super::upstream_state::UpstreamState;
 use crate::proxy::Event;
 
 /// Interval at which new counts and bars are sent: an epoch of a budget is half a second, a visit some minutes.
@@ -38,27 +43,47 @@ const BUSY: Duration = Duration::from_millis(50);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// The parts of a site that take part in sharing, and how the proxies share.
+struct ShareLink<'a> {
+    sharing: &'a Sharing,
+    rules: &'a SiteRules,
+    notices: &'a Notices,
+    learner: &'a Learner,
+    caps: &'a Caps,
+    upstream: &'a UpstreamState,
+}
+
+impl<'a> ShareLink<'a> {
+    /// None if this is the only proxy of the site.
+    fn of(shared: &'a Shared) -> Option<Self> {
+        let Shared { rules, notices, knowledge, visitors, upstream, sharing, .. } = shared;
+        let (learner, caps) = (&knowledge.learner, &visitors.caps);
+        let sharing = sharing.as_deref()?;
+        Some(ShareLink { sharing, rules, notices, learner, caps, upstream })
+    }
+}
+
 /// Shares until it is dropped.
 pub(super) async fn run(shared: &Shared) {
-    let Some(sharing) = &shared.sharing else { return pending().await };
-    while shared.knowledge.learner.is_reading() {
+    let Some(link) = ShareLink::of(shared) else { return pending().await };
+    while link.learner.is_reading() {
         sleep(BUSY).await;
     }
     let client = loop {
-        match connect(sharing).await {
+        match connect(link.sharing).await {
             Ok(client) => break client,
             Err(why) => {
-                shared.notices.report(&Event::ShareDown { why: why.to_string() });
+                link.notices.report(&Event::ShareDown { why: why.to_string() });
                 sleep(RETRY * 30).await;
             }
         }
     };
     let jetstream = jetstream::new(client.clone());
     tokio::select! {
-        () = send(shared, sharing, &client, &jetstream) => {}
-        () = receive(shared, sharing, &jetstream) => {}
-        () = presence(shared, sharing, &client) => {}
-        () = watch(shared, sharing, &client) => {}
+        () = send(&link, &client, &jetstream) => {}
+        () = receive(&link, &jetstream) => {}
+        () = presence(&link, &client) => {}
+        () = watch(&link, &client) => {}
     }
 }
 
@@ -130,35 +155,34 @@ async fn stream(sharing: &Sharing, jetstream: &Context) -> Result<Stream, Failur
 }
 
 /// Sends what is new. A message is sent until the server confirms it. Meanwhile counts add up in the model.
-async fn send(shared: &Shared, sharing: &Sharing, client: &Client, jetstream: &Context) {
+async fn send(link: &ShareLink<'_>, client: &Client, jetstream: &Context) {
     let mut unsent = None;
     loop {
         sleep(SEND_INTERVAL).await;
         if is_connected(client) {
-            let sent = send_all(&mut unsent, shared, sharing, jetstream).await;
-            lock(&sharing.troubles).sending = sent.err().map(|error| error.to_string());
+            let sent = send_all(&mut unsent, link, jetstream).await;
+            lock(&link.sharing.troubles).sending = sent.err().map(|error| error.to_string());
         }
     }
 }
 
 async fn send_all(
     unsent: &mut Option<Vec<u8>>,
-    shared: &Shared,
-    sharing: &Sharing,
+    link: &ShareLink<'_>,
     jetstream: &Context,
 ) -> Result<(), Failure> {
     // The server may have lost it.
-    stream(sharing, jetstream).await?;
-    let subject = subject(sharing, "log");
+    stream(link.sharing, jetstream).await?;
+    let subject = subject(link.sharing, "log");
     loop {
         if unsent.is_none() {
-            let next = next_message(shared, sharing).await;
-            *unsent = next.and_then(|next| sharing.sealer.seal(&subject, next.encode()));
+            let next = next_message(link).await;
+            *unsent = next.and_then(|next| link.sharing.sealer.seal(&subject, next.encode()));
         }
         let Some(message) = unsent.clone() else { return Ok(()) };
         publish(jetstream, &subject, message).await?;
         *unsent = None;
-        sharing.sent.fetch_add(1, Ordering::Relaxed);
+        link.sharing.sent.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -168,22 +192,22 @@ async fn publish(jetstream: &Context, subject: &str, message: Vec<u8>) -> Result
 }
 
 /// New bars, or new counts.
-async fn next_message(shared: &Shared, sharing: &Sharing) -> Option<Message> {
-    let (sender, now) = (sharing.sender, shared.rules.now());
-    let bars = shared.rules.policy().take_new_bars(now, wall());
+async fn next_message(link: &ShareLink<'_>) -> Option<Message> {
+    let (sender, now) = (link.sharing.sender, link.rules.now());
+    let bars = link.rules.policy().take_new_bars(now, wall());
     if let Some(bytes) = bars {
         return Some(Message::Bars { sender, bytes });
     }
-    let (number, bytes) = shared.knowledge.learner.take_delta().await?;
+    let (number, bytes) = link.learner.take_delta().await?;
     Some(Message::Delta { sender, number, bytes })
 }
 
 /// Receives what others have sent, from the oldest message that the server keeps.
-async fn receive(shared: &Shared, sharing: &Sharing, jetstream: &Context) {
+async fn receive(link: &ShareLink<'_>, jetstream: &Context) {
     let mut received = Received::default();
     loop {
-        let ended = receive_after(&mut received, shared, sharing, jetstream).await;
-        lock(&sharing.troubles).receiving = ended.err().map(|error| error.to_string());
+        let ended = receive_after(&mut received, link, jetstream).await;
+        lock(&link.sharing.troubles).receiving = ended.err().map(|error| error.to_string());
         sleep(RETRY).await;
     }
 }
@@ -198,11 +222,10 @@ struct Received {
 
 async fn receive_after(
     received: &mut Received,
-    shared: &Shared,
-    sharing: &Sharing,
+    link: &ShareLink<'_>,
     jetstream: &Context,
 ) -> Result<(), Failure> {
-    let stream = stream(sharing, jetstream).await?;
+    let stream = stream(link.sharing, jetstream).await?;
     let created = Some(stream.cached_info().created);
     if received.stream != created {
         *received = Received { last: 0, stream: created };
@@ -216,21 +239,21 @@ async fn receive_after(
     let mut waiting = received.waiting(&stream);
     loop {
         if waiting.is_none() {
-            lock(&sharing.troubles).receiving = None;
+            lock(&link.sharing.troubles).receiving = None;
         }
         let next = poll_fn(|context| Pin::new(&mut messages).poll_next(context));
         match timeout(CHECKED_AFTER, next).await {
             Ok(Some(message)) => {
                 let message = message?;
                 let sequence = message.info()?.stream_sequence;
-                take(shared, sharing, &message.subject, &message.payload).await;
+                take(link, &message.subject, &message.payload).await;
                 received.last = sequence;
                 waiting = None;
             }
             Ok(None) => return Ok(()),
             // The client repeats what fails for ever, without an error.
             Err(_) => {
-                waiting = received.check(waiting, &self::stream(sharing, jetstream).await?)?
+                waiting = received.check(waiting, &self::stream(link.sharing, jetstream).await?)?
             }
         }
     }
@@ -256,51 +279,51 @@ impl Received {
 }
 
 /// Adds a message of another proxy.
-async fn take(shared: &Shared, sharing: &Sharing, subject: &str, sealed: &[u8]) {
-    let message = match sharing.sealer.open(subject, sealed) {
+async fn take(link: &ShareLink<'_>, subject: &str, sealed: &[u8]) {
+    let message = match link.sharing.sealer.open(subject, sealed) {
         Ok(bytes) => Message::decode(&bytes),
         Err(error) => {
-            if !sharing.has_reported_unreadable.swap(true, Ordering::Relaxed) {
+            if !link.sharing.has_reported_unreadable.swap(true, Ordering::Relaxed) {
                 let why = format!("a message of another proxy cannot be read: {error}");
-                shared.notices.report(&Event::ShareUnreadable { why });
+                link.notices.report(&Event::ShareUnreadable { why });
             }
             return;
         }
     };
-    let now = shared.rules.now();
+    let now = link.rules.now();
     match message {
         Some(Message::Delta { sender, number, bytes }) => {
-            let learner = &shared.knowledge.learner;
+            let learner = &link.learner;
             while !learner.merge(sender, number, &bytes) {
                 sleep(BUSY).await;
             }
         }
-        Some(Message::Bars { sender, bytes }) if sender != sharing.sender => {
-            shared.rules.policy().add_bars(&bytes, now, wall());
+        Some(Message::Bars { sender, bytes }) if sender != link.sharing.sender => {
+            link.rules.policy().add_bars(&bytes, now, wall());
         }
         Some(Message::Presence { sender, spent }) => {
-            if sender != sharing.sender {
-                lock(&sharing.peers).record(sender, spent, now);
+            if sender != link.sharing.sender {
+                lock(&link.sharing.peers).record(sender, spent, now);
             }
             return;
         }
         _ => return,
     }
-    sharing.merged.fetch_add(1, Ordering::Relaxed);
+    link.sharing.merged.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Says that this proxy runs, and counts the others. These messages are not kept.
-async fn presence(shared: &Shared, sharing: &Sharing, client: &Client) {
-    let subject = subject(sharing, "presence");
+async fn presence(link: &ShareLink<'_>, client: &Client) {
+    let subject = subject(link.sharing, "presence");
     let mut messages: Option<Subscriber> = None;
     loop {
         if messages.is_none() {
             messages = client.subscribe(subject.clone()).await.ok();
         }
         if is_connected(client) {
-            let spent = shared.visitors.caps.spent(shared.rules.now());
-            let message = Message::Presence { sender: sharing.sender, spent }.encode();
-            if let Some(sealed) = sharing.sealer.seal(&subject, message) {
+            let spent = link.caps.spent(link.rules.now());
+            let message = Message::Presence { sender: link.sharing.sender, spent }.encode();
+            if let Some(sealed) = link.sharing.sealer.seal(&subject, message) {
                 // The next one is sent soon.
                 let _ = client.publish(subject.clone(), sealed.into()).await;
             }
@@ -314,7 +337,7 @@ async fn presence(shared: &Shared, sharing: &Sharing, client: &Client) {
             let next = poll_fn(|context| Pin::new(&mut *messages).poll_next(context));
             match tokio::time::timeout(left, next).await {
                 Ok(Some(message)) => {
-                    take(shared, sharing, &message.subject, &message.payload).await;
+                    take(link, &message.subject, &message.payload).await;
                 }
                 Ok(None) => sleep(left).await,
                 Err(_) => break,
@@ -324,34 +347,34 @@ async fn presence(shared: &Shared, sharing: &Sharing, client: &Client) {
 }
 
 /// Reports interruptions, and divides the budget by the number of proxies.
-async fn watch(shared: &Shared, sharing: &Sharing, client: &Client) {
+async fn watch(link: &ShareLink<'_>, client: &Client) {
     let (mut is_reported, mut down_since) = (false, Some(Instant::now()));
     loop {
-        let (is_up, now) = (is_connected(client), shared.rules.now());
-        let was_up = sharing.is_connected.swap(is_up, Ordering::Relaxed);
+        let (is_up, now) = (is_connected(client), link.rules.now());
+        let was_up = link.sharing.is_connected.swap(is_up, Ordering::Relaxed);
         if is_up && !was_up {
-            lock(&sharing.peers).resume(now);
+            lock(&link.sharing.peers).resume(now);
         }
-        match sharing.trouble() {
+        match link.sharing.trouble() {
             None => {
                 down_since = None;
                 if std::mem::take(&mut is_reported) {
-                    shared.notices.report(&Event::ShareUp);
+                    link.notices.report(&Event::ShareUp);
                 }
             }
             Some(why) => {
                 let since = *down_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > REPORTED_AFTER && !is_reported {
                     is_reported = true;
-                    shared.notices.report(&Event::ShareDown { why });
+                    link.notices.report(&Event::ShareDown { why });
                 }
             }
         }
-        let (others, spent) = sharing.others(now);
-        if let Some(scheduler) = shared.upstream.scheduler() {
+        let (others, spent) = link.sharing.others(now);
+        if let Some(scheduler) = link.upstream.scheduler() {
             scheduler.set_sharers(others + 1);
         }
-        shared.visitors.caps.spent_elsewhere(spent, others as u64, now);
+        link.caps.spent_elsewhere(spent, others as u64, now);
         sleep(Duration::from_secs(1)).await;
     }
 }

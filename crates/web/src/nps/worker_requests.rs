@@ -9,6 +9,7 @@ use http::uri::PathAndQuery;
 use http::{Response, Uri, request};
 
 use super::learner::Visited;
+use super::prefetch_limits::PrefetchLimits;
 use super::prefetches;
 use super::requester::Requester;
 use super::shared::Shared;
@@ -55,8 +56,7 @@ pub(super) fn prefetch(
     let is_offered =
         shared.workers.is_offered(shared.rules.now()) && shared.rules.is_own_host(head);
     let admitted = admitted.map(|admitted| Some(admitted).filter(|_| is_offered));
-    let Some(admitted) = prefetches::admit_within_limits(shared, requester, admitted).flatten()
-    else {
+    let Some(admitted) = PrefetchLimits::of(shared).admit(requester, admitted).flatten() else {
         return prefetches::refused_to(origin.as_ref());
     };
     // A browser adds the last two to a request that bypasses its own cache.
