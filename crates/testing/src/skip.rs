@@ -55,7 +55,7 @@ mod tests {
     use std::{env, fs};
 
     use super::*;
-    use crate::{command, needs};
+    use crate::command;
 
     #[test]
     fn skipped_test_is_one_line_of_the_list() {
