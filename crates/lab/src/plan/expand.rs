@@ -204,6 +204,7 @@ impl Plan {
         }
         substitute(&mut written, &values, &mut Vec::new())
             .map_err(|fault| self.error_at(&fault.path, &fault.to_string()))?;
+        remove_defaults(&mut written);
         let mut scenario: Scenario =
             serde_path_to_error::deserialize(&written).map_err(|error| {
                 let path: Vec<String> = error
@@ -266,6 +267,14 @@ impl Plan {
 
 fn as_strs(path: &[String]) -> Vec<&str> {
     path.iter().map(String::as_str).collect()
+}
+
+/// Removes keys of the topology whose value is "default". So an axis can change what other cells do not write, and
+/// their hashes and records stay valid.
+fn remove_defaults(written: &mut Value) {
+    if let Some(topology) = written["topology"].as_object_mut() {
+        topology.retain(|_, value| value != "default");
+    }
 }
 
 /// Replaces `$name` and `${name}` in all texts of `value`. If the text contains nothing else, it takes the

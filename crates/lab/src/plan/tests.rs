@@ -206,6 +206,16 @@ fn cell_hash_depends_on_its_work_alone() {
     assert_ne!(all(&plan)[0].hash, other[0].hash);
 }
 
+#[test]
+fn default_of_topology_has_the_hash_of_a_missing_key() {
+    let hash = |queue: &str| {
+        let text = SMALL.replace("[topology]", &format!("[topology]\n{queue}"));
+        all(&parse(&text))[0].hash.clone()
+    };
+    assert_eq!(hash(""), hash("queue = \"default\""));
+    assert_ne!(hash(""), hash("queue = \"priority\""));
+}
+
 /// An error is reported in one line that names the file, the line and the key.
 #[test]
 fn invalid_plan_is_rejected_with_line_and_remedy() {
