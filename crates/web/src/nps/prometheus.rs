@@ -1,13 +1,15 @@
 //! The figures in the text format of Prometheus, version 0.0.4. Times are in seconds.
 
 use lull_metrics::{Histogram, Labels, Metrics, labels};
+use lull_speculate::scheduler::Figures;
 
 use super::counts::Counts;
 use super::navigations::NavigationCounts;
 use super::shared::Shared;
 use super::sharing::SharingFigures;
 use super::times::TimeCounts;
-use crate::proxy::{Failure, ServerState, Totals, UpstreamScheduler};
+use super::upstream_state::UpstreamState;
+use crate::proxy::{Failure, SchedulerTotals, ServerState, Totals};
 
 /// All figures.
 pub(super) fn prometheus(shared: &Shared) -> String {
@@ -19,9 +21,7 @@ pub(super) fn prometheus(shared: &Shared) -> String {
     reports(counts, &mut metrics);
     navigations(counts, &with, &without, &mut metrics);
     let upstream = &shared.upstream;
-    if let Some(scheduler) = upstream.scheduler() {
-        scheduled(scheduler, &mut metrics);
-    }
+    scheduled(upstream, &mut metrics);
     if let Some(totals) = upstream.totals() {
         of_the_proxy(&totals, &mut metrics);
     }
@@ -164,43 +164,51 @@ fn navigations(
     );
 }
 
-fn scheduled(scheduler: &UpstreamScheduler, to: &mut Metrics) {
-    let of = scheduler.totals();
-    to.counters(
-        "scheduled",
-        "Prefetches, by decision of the scheduler.",
-        by(
-            "action",
-            [
-                ("started", of.started),
-                ("aborted", of.aborted),
-                ("refused_after_waiting", of.waited),
-                ("refused_queue_full", of.full),
-            ],
-        ),
-    );
-    let of = scheduler.figures();
-    let flag = |is: bool| f64::from(u8::from(is));
-    for (name, help, value) in [
-        ("limit_requests", "Requests that the server can serve concurrently.", of.limit.limit),
-        (
-            "harm_ratio",
-            "Share of the response time that visitors wait for prefetches.",
-            of.limit.harm.map_or(0.0, |harm| harm.excess),
-        ),
-        (
-            "slowdown_ratio",
-            "Response time without prefetches, relative to the usual one.",
-            of.limit.slowdown,
-        ),
-        ("demand_in_service", "Requests of visitors in service at the server.", of.demand as f64),
-        ("prefetches_in_service", "Prefetches in service at the server.", of.prefetches as f64),
-        ("prefetches_waiting", "Prefetches in the queue.", of.waiting as f64),
-        ("backs_off", "1 during the backoff after failed prefetches.", flag(of.is_backing_off)),
-        ("has_neighbour", "1 while other programs load the server.", flag(of.has_neighbour)),
-    ] {
-        to.gauge(&format!("scheduler_{name}"), help, value);
+/// The schedulers of all upstreams, by the prefixes of their routes.
+fn scheduled(upstream: &UpstreamState, to: &mut Metrics) {
+    let all: Vec<(&str, SchedulerTotals, Figures)> = upstream
+        .schedulers()
+        .map(|(route, scheduler)| (route, scheduler.totals(), scheduler.figures()))
+        .collect();
+    if all.is_empty() {
+        return;
     }
+    let decisions = all.iter().flat_map(|(route, of, _)| {
+        [
+            ("started", of.started),
+            ("aborted", of.aborted),
+            ("refused_after_waiting", of.waited),
+            ("refused_queue_full", of.full),
+        ]
+        .map(|(action, count)| (labels([("action", action), ("route", route)]), count))
+    });
+    to.counters("scheduled", "Prefetches, by decision of the scheduler.", decisions);
+    for (name, help, value) in GAUGES {
+        let rows = all.iter().map(|(route, _, of)| (labels([("route", route)]), value(of)));
+        to.gauges(&format!("scheduler_{name}"), help, rows);
+    }
+}
+
+/// The name of a gauge, its text, and its value.
+type Gauge = (&'static str, &'static str, fn(&Figures) -> f64);
+
+const GAUGES: [Gauge; 8] = [
+    ("limit_requests", "Requests that the server can serve concurrently.", |of| of.limit.limit),
+    ("harm_ratio", "Share of the response time that visitors wait for prefetches.", |of| {
+        of.limit.harm.map_or(0.0, |harm| harm.excess)
+    }),
+    ("slowdown_ratio", "Response time without prefetches, relative to the usual one.", |of| {
+        of.limit.slowdown
+    }),
+    ("demand_in_service", "Requests of visitors in service at the server.", |of| of.demand as f64),
+    ("prefetches_in_service", "Prefetches in service at the server.", |of| of.prefetches as f64),
+    ("prefetches_waiting", "Prefetches in the queue.", |of| of.waiting as f64),
+    ("backs_off", "1 during the backoff after failed prefetches.", |of| flag(of.is_backing_off)),
+    ("has_neighbour", "1 while other programs load the server.", |of| flag(of.has_neighbour)),
+];
+
+fn flag(is: bool) -> f64 {
+    f64::from(u8::from(is))
 }
 
 fn of_the_proxy(totals: &Totals, to: &mut Metrics) {
@@ -241,7 +249,6 @@ fn servers(servers: &[ServerState], to: &mut Metrics) {
 
 /// The budget, robots.txt and the kill switch.
 fn state(shared: &Shared, to: &mut Metrics) {
-    let flag = |is: bool| f64::from(u8::from(is));
     let monitor = shared.upstream.monitor.figures();
     let budget = f64::from(monitor.budget);
     to.gauge(

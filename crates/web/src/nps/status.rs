@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::navigations::{NavigationCounts, Navigations};
 use super::shared::Shared;
+use super::sharing::SharingFigures;
 use super::times::TimeCounts;
 use crate::policy::{CookieFigures, CookieVerdict};
 use crate::proxy::UpstreamScheduler;
@@ -12,12 +13,15 @@ use crate::proxy::UpstreamScheduler;
 /// The dashboard's page. It requests the status once per second, and needs nothing else.
 pub(super) const DASHBOARD: &str = include_str!("../../script/dashboard.html");
 
+/// Where the documentation is, for links of the dashboard.
+const DOCS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/docs");
+
 /// All figures, in the form for the dashboard. Times in milliseconds.
 pub(super) fn json(shared: &Shared) -> Value {
     let counts = &shared.counts;
     let (monitor, now) = (shared.upstream.monitor.figures(), shared.rules.now());
     let millis = |time: &Option<std::time::Duration>| time.map(|time| time.as_secs_f64() * 1e3);
-    json!({
+    let mut all = json!({
         "seconds": now.as_nanos() as f64 / 1e9,
         "off": shared.rules.is_off(),
         "shadow": shared.rules.settings.shadow,
@@ -57,19 +61,30 @@ pub(super) fn json(shared: &Shared) -> Value {
         "ends": TimeCounts::default().cumulated().map(|(end, _)| end * 1e3).collect::<Vec<_>>(),
         "with": navigations(&counts.with, now),
         "without": navigations(&counts.without, now),
-        "share": shared.sharing.as_ref().map(|of| {
-            let now = of.figures();
-            json!({
-                "connected": now.is_connected,
-                "proxies": now.proxies,
-                "sent": now.sent,
-                "merged": now.merged,
-            })
-        }),
+        "share": shared.sharing.as_ref().map(|of| share(&of.figures())),
         "shadow_pages": counts.shadow_pages.get(),
         "shadow_hints": counts.shadow_hints.get(),
         "shadow_hits": counts.shadow_hits.get(),
+    });
+    all["docs"] = DOCS.into();
+    let schedulers = shared.upstream.schedulers();
+    all["schedulers"] = schedulers.map(|(route, of)| scheduler_of_route(route, of)).collect();
+    all
+}
+
+fn share(now: &SharingFigures) -> Value {
+    json!({
+        "connected": now.is_connected,
+        "proxies": now.proxies,
+        "sent": now.sent,
+        "merged": now.merged,
     })
+}
+
+fn scheduler_of_route(route: &str, of: &UpstreamScheduler) -> Value {
+    let mut figures = scheduler(of);
+    figures["route"] = route.into();
+    figures
 }
 
 /// The current state of the upstream's scheduler.

@@ -63,6 +63,11 @@ impl UpstreamState {
         self.metrics.get().and_then(Metrics::scheduler)
     }
 
+    /// The queues of all upstreams, each with the prefix of its route.
+    pub(super) fn schedulers(&self) -> impl Iterator<Item = (&str, &Arc<UpstreamScheduler>)> {
+        self.metrics.get().into_iter().flat_map(Metrics::schedulers)
+    }
+
     /// How long a list a client may have now, by the upstream's room or by the epochs' budget.
     pub(super) fn grant(&self, now: Timestamp, wanted: Wanted) -> Grant {
         let Some(scheduler) = self.scheduler() else { return self.monitor.ask(now, wanted) };
@@ -91,7 +96,7 @@ impl UpstreamState {
     /// Does the timed work of the schedulers of all upstreams.
     pub(super) async fn keep_time(&self) {
         let mut all = JoinSet::new();
-        for scheduler in self.metrics.get().into_iter().flat_map(Metrics::schedulers) {
+        for (_, scheduler) in self.schedulers() {
             let scheduler = Arc::clone(scheduler);
             all.spawn(async move { scheduler.keep_time().await });
         }

@@ -71,10 +71,10 @@ impl Metrics {
         self.site.as_ref()?.upstreams.first()?.scheduler.as_ref()
     }
 
-    /// The queues of all upstreams of the site.
-    pub fn schedulers(&self) -> impl Iterator<Item = &Arc<UpstreamScheduler>> {
+    /// The queues of all upstreams of the site, each with the prefix of its route.
+    pub fn schedulers(&self) -> impl Iterator<Item = (&str, &Arc<UpstreamScheduler>)> {
         let upstreams = self.site.iter().flat_map(|site| &site.upstreams);
-        upstreams.filter_map(|group| group.scheduler.as_ref())
+        upstreams.filter_map(|group| Some((group.route.as_str(), group.scheduler.as_ref()?)))
     }
 
     /// The servers of the site.

@@ -66,15 +66,18 @@ impl SiteSetup {
     /// Makes a site. Its hook has not started then.
     pub(crate) fn host(&self, site: PreparedSite, hook: Option<Arc<dyn Site>>) -> HostedSite {
         let PreparedSite { config, servers } = site;
-        let group = |(upstream, [servers, ahead]): (&UpstreamConfig, [Vec<_>; 2])| {
+        type Connected<'a> = ((&'a UpstreamConfig, Option<&'a str>), [Vec<UpstreamServer>; 2]);
+        let group = |((upstream, prefix), [servers, ahead]): Connected<'_>| {
             let parameters = hook.as_ref().and_then(|hook| hook.schedules());
             let parameters =
                 parameters.map(|one| if ahead.is_empty() { one } else { one.isolated() });
             let scheduler = parameters.map(UpstreamScheduler::new);
             let group = UpstreamGroup::new(servers, upstream.host.clone(), scheduler);
-            Arc::new(group.with_prefetch_servers(ahead))
+            Arc::new(group.with_route(prefix).with_prefetch_servers(ahead))
         };
-        let upstreams = config.upstreams().zip(servers).map(group).collect();
+        let prefixes = config.routes.iter().map(|route| Some(route.prefix.as_str()));
+        let routes = config.upstreams().zip(std::iter::once(None).chain(prefixes));
+        let upstreams = routes.zip(servers).map(group).collect();
         let counters = Arc::new(SiteCounters::new(self.metrics.threads.len()));
         HostedSite { config, hook, first_upstream: 0, upstreams, counters }
     }

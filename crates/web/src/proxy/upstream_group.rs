@@ -27,6 +27,8 @@ pub(crate) struct UpstreamServer {
 
 /// The servers.
 pub(crate) struct UpstreamGroup {
+    /// The prefix of its route; `/` for the servers of the whole site.
+    pub(crate) route: String,
     pub(crate) servers: Vec<UpstreamServer>,
     /// The value of `Host` that they get, instead of the client's.
     pub(crate) host: Option<HeaderValue>,
@@ -97,7 +99,13 @@ impl UpstreamGroup {
         scheduler: Option<Arc<UpstreamScheduler>>,
     ) -> Self {
         let (started, turn) = (Instant::now(), AtomicUsize::new(0));
-        UpstreamGroup { servers, host, scheduler, prefetch: None, started, turn }
+        let route = "/".to_owned();
+        UpstreamGroup { route, servers, host, scheduler, prefetch: None, started, turn }
+    }
+
+    /// The same, for the paths with this prefix.
+    pub(crate) fn with_route(self, prefix: Option<&str>) -> Self {
+        UpstreamGroup { route: prefix.unwrap_or("/").to_owned(), ..self }
     }
 
     /// The same, with these servers for prefetches.
