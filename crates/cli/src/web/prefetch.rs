@@ -317,7 +317,13 @@ impl PrefetchArgs {
         let bars_before = read_saved(&bars, &Policy::KEPT_BARS[..7])?;
         let times_before = read_saved(&times, &KEPT_TIMES[..11])?;
         let nps = nps.with_saved_bars(&bars_before, save(bars, "the bars"));
-        Ok(Some(nps.with_saved_times(&times_before, save(times, "the times"))))
+        let nps = nps.with_saved_times(&times_before, save(times, "the times"));
+        if self.share.is_empty() {
+            return Ok(Some(nps));
+        }
+        let unsent = sibling_path(model, ".unsent");
+        let unsent_before = read_saved(&unsent, &Nps::KEPT_UNSENT[..10])?;
+        Ok(Some(nps.with_saved_unsent(&unsent_before, save(unsent, "the messages"))))
     }
 
     /// The settings of the site's owner.

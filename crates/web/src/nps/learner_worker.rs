@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
@@ -13,9 +14,11 @@ use lull_speculate::predict::Question;
 
 use super::clock::{timestamp, wall};
 use super::learner::{Inbox, LearnerStart, Message, Visited};
+use super::lock::lock;
 use super::persistence::{Persistence, SAVE_INTERVAL};
 use super::select_hints::{Ask, HintedSite, Ranked, Ranking};
 use super::shared::Shared;
+use super::sharing::{Message as SharedMessage, Sharing};
 
 /// Representative objects are not longer than this, so that requests for them are cheap.
 const MAX_OBJECT_BYTES: Bytes = Bytes(64 << 10);
@@ -117,6 +120,10 @@ impl Worker {
     }
 
     fn save(&mut self, shared: &Arc<Shared>, is_end: bool) {
+        // Before the model is saved, so that it has the numbers of these deltas.
+        if let Some(sharing) = &shared.sharing {
+            self.keep_unsent(shared, sharing, is_end);
+        }
         let written = || {
             let mut bytes = Vec::new();
             // Memory takes everything.
@@ -124,6 +131,29 @@ impl Worker {
             bytes
         };
         self.saved.save_or_end(is_end, self.changes, written, shared.notices.reporter());
+        if let Some(sharing) = &shared.sharing {
+            shared.saved.save_unsent(is_end, sharing, &shared.notices);
+        }
+    }
+
+    /// Moves what other proxies have not got to the messages that are saved, where they could not be sent soon: at the
+    /// end, and while the NATS server is away.
+    fn keep_unsent(&mut self, shared: &Shared, sharing: &Sharing, is_end: bool) {
+        let is_connected = sharing.is_connected.load(Ordering::Relaxed);
+        if is_connected && !is_end || !shared.saved.has_place_for_unsent() {
+            return;
+        }
+        let (sender, now) = (sharing.sender(), shared.rules.now());
+        let mut unsent = lock(&sharing.unsent);
+        if let Some(bytes) = shared.rules.policy().take_new_bars(now, wall()) {
+            unsent.push(&SharedMessage::Bars { sender, bytes });
+        }
+        while !unsent.is_full()
+            && let Some((number, delta)) = self.model.take_delta(timestamp(wall()))
+        {
+            self.changes += 1;
+            unsent.push(&SharedMessage::Delta { sender, number, bytes: delta.encode() });
+        }
     }
 
     /// Adds what another proxy has learned. A delta of a later version is not used.

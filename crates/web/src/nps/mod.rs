@@ -190,6 +190,20 @@ impl Nps {
         self
     }
 
+    /// The first bytes of saved messages to other proxies.
+    pub const KEPT_UNSENT: &'static [u8] = Sharing::KEPT_UNSENT;
+
+    /// Takes over the messages to other proxies that an earlier process could not send, as given to `save`, and saves
+    /// new ones together with the model. Damaged input is ignored.
+    #[must_use]
+    pub fn with_saved_unsent(self, before: &[u8], save: Save) -> Self {
+        if let Some(sharing) = &self.shared.sharing {
+            sharing.continue_unsent(before);
+            self.shared.saved.save_unsent_by(save);
+        }
+        self
+    }
+
     /// Ends the threads beside the traffic, and saves the model, if it exists, and the state saved beside it.
     pub fn stop(&self) {
         let shared = &self.shared;

@@ -7,13 +7,15 @@ use super::lock::lock;
 use super::monitor::Monitor;
 use super::notices::Notices;
 use super::persistence::{Persistence, SAVE_INTERVAL, Save};
+use super::sharing::Sharing;
 use super::site_rules::SiteRules;
 
-/// Bars and the server's usual times.
+/// Bars, the server's usual times, and messages for other proxies.
 #[derive(Debug, Default)]
 pub(super) struct SavedState {
     bars: Mutex<Persistence>,
     times: Mutex<Persistence>,
+    unsent: Mutex<Option<Persistence>>,
 }
 
 impl SavedState {
@@ -23,6 +25,24 @@ impl SavedState {
 
     pub(super) fn save_times_by(&self, save: Save) {
         *lock(&self.times) = Persistence::new(Some(save));
+    }
+
+    pub(super) fn save_unsent_by(&self, save: Save) {
+        *lock(&self.unsent) = Some(Persistence::new(Some(save)));
+    }
+
+    /// Whether messages for other proxies are saved.
+    pub(super) fn has_place_for_unsent(&self) -> bool {
+        lock(&self.unsent).is_some()
+    }
+
+    /// Saves the messages that could not be sent.
+    pub(super) fn save_unsent(&self, is_end: bool, sharing: &Sharing, notices: &Arc<Notices>) {
+        if let Some(persistence) = &mut *lock(&self.unsent) {
+            let changes = lock(&sharing.unsent).changes();
+            let written = || lock(&sharing.unsent).encode();
+            persistence.save_or_end(is_end, changes, written, notices.reporter());
+        }
     }
 
     /// Saves the changes since the last time, and at the end waits until they are saved.

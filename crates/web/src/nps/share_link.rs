@@ -156,32 +156,32 @@ async fn stream(sharing: &Sharing, jetstream: &Context) -> Result<Stream, Failur
 
 /// Sends what is new. A message is sent until the server confirms it. Meanwhile counts add up in the model.
 async fn send(link: &ShareLink<'_>, client: &Client, jetstream: &Context) {
-    let mut unsent = None;
     loop {
         sleep(SEND_INTERVAL).await;
         if is_connected(client) {
-            let sent = send_all(&mut unsent, link, jetstream).await;
+            let sent = send_all(link, jetstream).await;
             lock(&link.sharing.troubles).sending = sent.err().map(|error| error.to_string());
         }
     }
 }
 
-async fn send_all(
-    unsent: &mut Option<Vec<u8>>,
-    link: &ShareLink<'_>,
-    jetstream: &Context,
-) -> Result<(), Failure> {
+async fn send_all(link: &ShareLink<'_>, jetstream: &Context) -> Result<(), Failure> {
     // The server may have lost it.
     stream(link.sharing, jetstream).await?;
     let subject = subject(link.sharing, "log");
     loop {
-        if unsent.is_none() {
-            let next = next_message(link).await;
-            *unsent = next.and_then(|next| link.sharing.sealer.seal(&subject, next.encode()));
+        let first = || lock(&link.sharing.unsent).first().map(<[u8]>::to_vec);
+        let mut next = first();
+        if next.is_none() {
+            if let Some(message) = next_message(link).await {
+                lock(&link.sharing.unsent).push(&message);
+            }
+            next = first();
         }
-        let Some(message) = unsent.clone() else { return Ok(()) };
+        let message = next.and_then(|next| link.sharing.sealer.seal(&subject, next));
+        let Some(message) = message else { return Ok(()) };
         publish(jetstream, &subject, message).await?;
-        *unsent = None;
+        lock(&link.sharing.unsent).confirm_first();
         link.sharing.sent.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -371,7 +371,7 @@ async fn watch(link: &ShareLink<'_>, client: &Client) {
             }
         }
         let (others, spent) = link.sharing.others(now);
-        if let Some(scheduler) = link.upstream.scheduler() {
+        for (_, scheduler) in link.upstream.schedulers() {
             scheduler.set_sharers(others + 1);
         }
         link.caps.spent_elsewhere(spent, others as u64, now);

@@ -8,11 +8,13 @@
 //! | the control group | by the key that all proxies have: a visitor is in the same group everywhere |
 //!
 //! Deltas and bars go to a stream that the server keeps for a day, so a proxy that was away or has started
-//! again gets them later. Nothing here delays a request: without the server each proxy continues alone.
+//! again gets them later. Nothing here delays a request: without the server each proxy continues alone, and saves
+//! what it could not send beside its model.
 
 mod message;
 mod peers;
 mod seal;
+mod unsent;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,6 +31,7 @@ use super::lock::lock;
 use super::settings::ShareSettings;
 use peers::Peers;
 use seal::Sealer;
+use unsent::Unsent;
 
 pub(super) use message::Message;
 pub(super) use peers::PRESENCE_INTERVAL;
@@ -41,6 +44,7 @@ pub(super) struct Sharing {
     /// This proxy.
     pub(super) sender: Sender,
     pub(super) peers: Mutex<Peers>,
+    pub(super) unsent: Mutex<Unsent>,
     pub(super) is_connected: AtomicBool,
     pub(super) troubles: Mutex<Troubles>,
     /// The requests that the server rejects.
@@ -119,6 +123,7 @@ impl Sharing {
             sealer,
             sender: Sender(RandomState::new().hash_one(0)),
             peers: Mutex::default(),
+            unsent: Mutex::default(),
             is_connected: AtomicBool::new(false),
             troubles: Mutex::default(),
             refusals: Arc::default(),
@@ -126,6 +131,16 @@ impl Sharing {
             merged: AtomicU64::new(0),
             has_reported_unreadable: AtomicBool::new(false),
         })
+    }
+
+    /// The first bytes of saved messages.
+    pub(super) const KEPT_UNSENT: &'static [u8] = Unsent::KEPT;
+
+    /// Continues with the messages that an earlier process could not send. Damaged ones are ignored.
+    pub(super) fn continue_unsent(&self, kept: &[u8]) {
+        if let Some(before) = Unsent::decode(kept) {
+            *lock(&self.unsent) = before;
+        }
     }
 
     /// This proxy, for its model.
