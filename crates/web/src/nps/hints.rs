@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode, request};
-use lull_speculate::budget::Grant;
+use lull_speculate::budget::{Grant, Wanted};
 use lull_speculate::observe::Kind as UrlKind;
 
 use super::byte_caps::Caps;
 use super::counts::Counts;
 use super::learner::{Learner, Visited};
 use super::navigations::Navigation;
+use super::payback::Payback;
 use super::requester::Requester;
-use super::select_hints::Ask;
+use super::select_hints::{Ask, Ranked};
 use super::shared::Shared;
 use super::site_rules::SiteRules;
 use super::visitors::Visitors;
@@ -122,7 +123,7 @@ async fn reply(
     let (visitors, learner) = (&shared.visitors, &shared.knowledge.learner);
     learn_asked((&*shared.rules, visitors, learner), head, &asked, requester, way);
     for part in asked.used {
-        used((&visitors.caps, counts, learner), head, part, requester);
+        used((&visitors.caps, counts, &shared.payback, learner), head, part, requester);
     }
     if asked.barred {
         counts.empty.one("service_worker");
@@ -144,7 +145,7 @@ async fn reply(
         counts.empty.one(ranked.why_none);
         return HintsReply::never();
     };
-    match shared.upstream.grant(shared.rules.now(), wanted) {
+    match grant(shared, wanted, &mut ranked) {
         Grant::Empty { again } => {
             counts.empty.one("no_budget");
             later(visitor, again)
@@ -152,7 +153,7 @@ async fn reply(
         Grant::List { length, after } => {
             // SSR §5.2.1.2: the load of an epoch is spread over it.
             tokio::time::sleep(after).await;
-            let (why_none, is_none) = (ranked.why_none, wanted.files == 0);
+            let (why_none, is_none) = (ranked.why_none, length == 0 || wanted.files == 0);
             let list = ranked.list(length as usize);
             if is_none {
                 counts.empty.one(why_none);
@@ -168,6 +169,16 @@ async fn reply(
                 .by_rules(rules)
         }
     }
+}
+
+/// How long a list may be now.
+fn grant(shared: &Shared, wanted: Wanted, ranked: &mut Ranked) -> Grant {
+    if wanted.files > 0 && !shared.is_worth_prefetching() {
+        ranked.why_none = "unused";
+        // Only for links that the visitor points at.
+        return Grant::List { length: 0, after: Duration::ZERO };
+    }
+    shared.upstream.grant(shared.rules.now(), wanted)
 }
 
 /// Learns a page that came out of a cache, the browser's or a CDN's, from its question. A navigation to a copy of the
@@ -201,7 +212,7 @@ fn learn_asked(
 /// A page took a subresource from the cache. If that was prefetched, it counts as requested: otherwise
 /// correct predictions would be learned as wrong.
 fn used(
-    (caps, counts, learner): (&Caps, &Counts, &Learner),
+    (caps, counts, payback, learner): (&Caps, &Counts, &Payback, &Learner),
     head: &request::Parts,
     part: String,
     requester: Requester,
@@ -212,6 +223,7 @@ fn used(
     let bytes = caps.used(requester.client, &part);
     if bytes > 0 {
         counts.used_bytes.add(bytes);
+        payback.part_used(bytes);
         learner.shown(Visited::of_copy(head, part, requester));
     }
 }
@@ -312,6 +324,9 @@ fn count(
     // A cached page may be there since a visit.
     let used = if nav.cached { shared.visitors.caps.used(requester.client, came_as) } else { 0 };
     shared.counts.used_bytes.add(used);
+    if used > 0 {
+        shared.payback.page_used(used);
+    }
     if !is_held_back {
         shared.counts.page_table.viewed(came_as, used);
     }

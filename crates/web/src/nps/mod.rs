@@ -41,6 +41,7 @@ mod observed_body;
 mod page_body;
 mod page_comparison;
 mod page_table;
+mod payback;
 mod persistence;
 mod prefetch_body;
 mod prefetch_limits;
@@ -92,6 +93,7 @@ use lock::lock;
 use monitor::{Monitor, MonitorContext};
 use notices::Notices;
 use page_comparison::PageComparison;
+use payback::Payback;
 use prefetch_limits::PrefetchLimits;
 use redirect_stubs::RedirectStubs;
 use requester::Clients;
@@ -149,6 +151,7 @@ impl Nps {
         };
         let sharing = settings.share.clone().and_then(Sharing::new).map(Arc::new);
         let clients = Clients::new(&settings, sharing.clone());
+        let payback = Payback::new(settings.min_benefit);
         let shared = Shared {
             knowledge,
             visitors: Visitors::new(clients, Caps::new(settings.caps)),
@@ -157,6 +160,7 @@ impl Nps {
             rules: Arc::new(SiteRules::new(settings, sharing.as_deref())),
             notices: Arc::new(Notices::default()),
             counts: Counts::default(),
+            payback,
             names: SiteNames::default(),
             history: History::default(),
             saved: SavedState::default(),

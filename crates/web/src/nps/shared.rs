@@ -10,6 +10,7 @@ use super::access::{self, Verdict};
 use super::counts::Counts;
 use super::history::History;
 use super::notices::Notices;
+use super::payback::Payback;
 use super::requester::Requester;
 use super::saved_state::SavedState;
 use super::service_worker::Workers;
@@ -28,6 +29,7 @@ pub(super) struct Shared {
     pub(super) notices: Arc<Notices>,
     pub(super) knowledge: SiteKnowledge,
     pub(super) counts: Counts,
+    pub(super) payback: Payback,
     pub(super) visitors: Visitors,
     pub(super) upstream: UpstreamState,
     pub(super) workers: Workers,
@@ -61,6 +63,12 @@ impl Shared {
     /// The sender of a request.
     pub(super) fn requester(&self, head: &request::Parts, connection: &Connection) -> Requester {
         Requester::of(head, connection, &self.visitors.clients, &self.notices)
+    }
+
+    /// Whether visitors use enough of what is prefetched, so that more may be.
+    pub(super) fn is_worth_prefetching(&self) -> bool {
+        let sent = self.upstream.totals().map_or(0, |totals| totals.bytes_sent);
+        self.payback.is_worth_it(sent, self.counts.prefetched_bytes.get())
     }
 
     /// Whether the sender of a request may see the dashboard.

@@ -1,5 +1,6 @@
 //! The limits of prefetching, its kill switch, and its dashboard, over real sockets.
 mod groups;
+mod payback;
 mod reasons;
 
 use std::fs;
