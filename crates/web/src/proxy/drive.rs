@@ -223,17 +223,17 @@ pub(super) trait Drive {
     }
 }
 
-impl<S, F> Drive for http2::Connection<TokioIo<ClientIo>, S, Tasks>
+impl<S, F> Drive for Pin<Box<http2::Connection<TokioIo<ClientIo>, S, Tasks>>>
 where
     S: HttpService<Incoming, ResBody = Reply, Error = Infallible, Future = F>,
     F: Future<Output = Result<Response<Reply>, Infallible>> + Send + 'static,
 {
-    fn poll_end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_end(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         // Errors are the client's, or were returned to the waiting caller.
-        self.poll(cx).map(|_| ())
+        self.as_mut().get_mut().as_mut().poll(cx).map(|_| ())
     }
 
-    fn close(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
+    fn close(mut self: Pin<&mut Self>) {
+        self.as_mut().get_mut().as_mut().graceful_shutdown();
     }
 }

@@ -31,7 +31,8 @@ pub(super) struct Http1Connection<S: HttpService<Incoming, ResBody = Reply>> {
 
 enum State<S: HttpService<Incoming, ResBody = Reply>> {
     Served(Served<S>),
-    Parked(Box<(ClientIo, S)>),
+    /// In place of the pointer: another allocation would keep one more page of freed memory.
+    Parked(ClientIo, S),
     /// Its protocol has changed.
     Gone,
 }
@@ -46,12 +47,15 @@ where
         Http1Connection { thread: Arc::clone(thread), state }
     }
 
+    fn is_in_parked_state(&self) -> bool {
+        matches!(self.state, State::Parked(..))
+    }
+
     /// The connection in hyper.
     fn resume(&mut self) -> Option<&mut Served<S>> {
-        if let State::Parked(_) = self.state
-            && let State::Parked(parked) = std::mem::replace(&mut self.state, State::Gone)
+        if self.is_in_parked_state()
+            && let State::Parked(io, service) = std::mem::replace(&mut self.state, State::Gone)
         {
-            let (io, service) = *parked;
             self.state = State::Served(serve(&self.thread, io, service));
         }
         match &mut self.state {
@@ -74,8 +78,8 @@ where
     F: Future<Output = Result<Response<Reply>, Infallible>> + Send + 'static,
 {
     fn poll_end(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if let State::Parked(parked) = &mut self.state {
-            ready!(parked.0.poll_readable(cx));
+        if let State::Parked(io, _) = &mut self.state {
+            ready!(io.poll_readable(cx));
         }
         match self.resume() {
             // Errors are the client's, or were returned to the waiting caller.
@@ -100,11 +104,11 @@ where
             let mut io = parts.io.into_inner();
             io.unread(parts.read_buf);
             self.thread.parked.fetch_add(1, Ordering::Relaxed);
-            self.state = State::Parked(Box::new((io, parts.service)));
+            self.state = State::Parked(io, parts.service);
         }
     }
 
     fn is_parked(&self) -> bool {
-        matches!(self.state, State::Parked(_))
+        self.is_in_parked_state()
     }
 }

@@ -123,7 +123,9 @@ impl TrafficThread {
                 let deadline = tokio::time::Instant::now() + patience;
                 let begins = timeout_at(deadline, tcp.readable());
                 let Some(Ok(Ok(()))) = self.until_drain(begins).await else { return };
-                let accepted = timeout_at(deadline, acceptor.accept(tcp)).await;
+                // In memory of its own, so that the task of each connection has no room for a handshake.
+                let accept = Box::pin(acceptor.accept(tcp));
+                let accepted = timeout_at(deadline, accept).await;
                 let Ok(Ok(stream)) = accepted else { return };
                 let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 (ClientStream::Tls(Box::new(stream)), is_h2)
@@ -140,8 +142,9 @@ impl TrafficThread {
             service::handle(Arc::clone(&worker), Arc::clone(&of), request)
         });
         if is_h2 {
-            let served = self.http2.serve_connection(TokioIo::new(io), service);
-            self.drive(served, &connection, true).await;
+            // Likewise: the state of HTTP/2 is ten times as large as that of an idle connection over HTTP/1.
+            let served = Box::pin(self.http2.serve_connection(TokioIo::new(io), service));
+            Box::pin(self.drive(served, &connection, true)).await;
         } else {
             let served = Http1Connection::new(&self, io, service);
             self.drive(served, &connection, false).await;
