@@ -86,9 +86,16 @@ impl Coding {
     }
 
     /// The output coding of a page with this input coding: compressed pages are sent as zstd to clients that
-    /// accept it. At levels with the same size of HTML, gzip takes a sixth longer, and Brotli three fifths.
+    /// accept it, and those in Brotli otherwise as gzip. At levels with the same size of HTML, gzip takes a sixth
+    /// longer than zstd, and Brotli three fifths.
     pub(crate) fn rewritten(self, request: &HeaderMap) -> Self {
-        if self != Coding::Identity && fields::takes(request, "zstd") { Coding::Zstd } else { self }
+        let cheaper: &[Coding] = match self {
+            Coding::Identity | Coding::Zstd => &[],
+            Coding::Gzip => &[Coding::Zstd],
+            Coding::Brotli => &[Coding::Zstd, Coding::Gzip],
+        };
+        let taken = |coding: &&Coding| fields::takes(request, coding.name());
+        cheaper.iter().find(taken).copied().unwrap_or(self)
     }
 
     /// Whether `byte` may begin a further member (RFC 1952 §2.2) or frame (RFC 8878 §3.1).

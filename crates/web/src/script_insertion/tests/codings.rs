@@ -110,9 +110,11 @@ fn compressed_page_is_sent_as_zstd_if_accepted() {
         ("gzip, deflate, br, zstd", "gzip", "zstd"),
         ("gzip, deflate, br, zstd", "zstd", "zstd"),
         ("br;q=1.0, ZSTD ; q=0.5", "br", "zstd"),
-        ("gzip, deflate, br", "br", "br"),
+        ("gzip, deflate, br", "br", "gzip"),
+        ("gzip;q=0, br", "br", "br"),
         ("gzip, deflate", "gzip", "gzip"),
         ("br, zstd;q=0", "br", "br"),
+        ("br, gzip, zstd;q=0", "br", "gzip"),
         ("br, zstd; Q=0.000", "br", "br"),
         ("br, xzstd, *", "br", "br"),
     ] {
@@ -142,12 +144,13 @@ fn compressed_page_is_sent_as_zstd_if_accepted() {
 }
 
 /// The input coding of a page, and its output coding.
-const WAYS: [(Coding, Coding); 5] = [
+const WAYS: [(Coding, Coding); 6] = [
     (Coding::Gzip, Coding::Gzip),
     (Coding::Brotli, Coding::Brotli),
     (Coding::Zstd, Coding::Zstd),
     (Coding::Gzip, Coding::Zstd),
     (Coding::Brotli, Coding::Zstd),
+    (Coding::Brotli, Coding::Gzip),
 ];
 
 fn inserter_between((came, goes): (Coding, Coding)) -> ScriptInserter {
