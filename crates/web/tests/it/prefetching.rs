@@ -2,10 +2,12 @@
 use crate::common;
 mod compression;
 mod http2;
+mod http2_upstream;
 mod in_halves;
 mod opting_out;
 mod replies;
 mod robots;
+mod routes;
 mod scheduling;
 mod second_server;
 mod signing_in;

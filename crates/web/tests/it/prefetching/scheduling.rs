@@ -134,6 +134,31 @@ fn cancelled_prefetches_free_their_slots() {
 }
 
 #[test]
+fn thousands_of_cancelled_prefetches_leave_room() {
+    let (site, go) = held();
+    for round in 0..40 {
+        // In the queue behind a visitor, or while they are in service.
+        let mut visitor = site.proxy.connect();
+        let is_waiting = round % 2 == 0;
+        if is_waiting {
+            visitor.send(visit("/held", ""));
+            until_asked(&site, "/held", round / 2 + 1);
+        }
+        drop(sent(&site, (0..50).map(|number| format!("/gone/{round}/{number}"))));
+        if is_waiting {
+            go.send(()).unwrap();
+            assert_eq!(visitor.rest().status(), 200);
+        }
+        assert_eq!(site.visit("/a", "").status(), 200, "in round {round}");
+    }
+    let begun = Instant::now();
+    while site.prefetch("/after").status() != 200 {
+        assert!(begun.elapsed() < LIMIT, "nothing is prefetched any more");
+    }
+    site.proxy.wait("ends", |totals| totals.open_connections == 0);
+}
+
+#[test]
 fn upstream_that_hangs_for_prefetches_serves_visitors() {
     let site = fronted_with(Settings::default(), NO_ROBOTS, move |peer, head| {
         if head.starts_with("GET /hangs") {
