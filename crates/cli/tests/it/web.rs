@@ -6,6 +6,7 @@ mod config_file;
 mod dashboards;
 mod full_disk;
 mod keeping;
+mod sharing;
 mod stalled;
 
 use std::fs;
@@ -394,7 +395,7 @@ fn unreadable_model_is_set_aside_and_the_site_served() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     fs::write(path("access.log"), log()).unwrap();
-    let damaged = b"\x89LULLPPM and then nothing of use";
+    let damaged = b"\x89LULLPPM\x02\0 and then nothing of use";
     fs::write(path("site.model"), damaged).unwrap();
     let arguments = ["--log", &path("access.log"), "--model", &path("site.model")];
     let mut web = Web::start(&upstream(Duration::ZERO), &arguments);
@@ -411,6 +412,22 @@ fn unreadable_model_is_set_aside_and_the_site_served() {
     let told = web.wait_for("not-learned");
     assert!(told["why"].as_str().unwrap().contains("access.log"), "{told}");
     assert!(web.get("/").ends_with("ok"));
+}
+
+/// After a downgrade. The later version finds its model again.
+#[test]
+fn model_of_a_newer_version_is_set_aside() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("site.model");
+    let newer = b"\x89LULLPPM\xff\x7f and what a later version writes";
+    fs::write(&path, newer).unwrap();
+    let mut web = Web::start(&upstream(Duration::ZERO), &["--model", path.to_str().unwrap()]);
+    assert!(web.get("/").ends_with("ok"));
+    let why = web.wait_for("model-aside")["why"].as_str().unwrap().to_owned();
+    assert!(why.contains("version 32767") && why.contains("site.model.aside"), "{why}");
+    support::eventually("a new model", || fs::read(&path).is_ok_and(|new| new != newer));
+    assert!(web.get("/").ends_with("ok"));
+    assert_eq!(fs::read(folder.path().join("site.model.aside")).unwrap(), newer);
 }
 
 #[test]

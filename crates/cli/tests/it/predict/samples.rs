@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use super::{Bench, line, shared};
+use super::{Bench, line};
+use crate::support;
 
 /// The expected result of a sample log.
 enum Sample {
@@ -93,11 +94,7 @@ fn sample_logs_are_read_or_rejected_with_the_reason() {
     let bench = Bench::new();
     for (name, expected) in SAMPLES {
         let file = if name.contains('.') { (*name).to_owned() } else { format!("{name}.log.gz") };
-        let Some(path) = shared("cases/predict", &file) else {
-            let why = format!("no cases/predict/{file} beside the tree");
-            lull_testing::skip("sample_logs_are_read_or_rejected_with_the_reason", &why);
-            continue;
-        };
+        let path = support::sample("predict", &file);
         // The name of a sample must not match the expected words.
         fs::copy(path, bench.path("log")).unwrap();
         let train = ["train", "--fresh", "--model", "m", "log"];

@@ -20,6 +20,11 @@ pub(crate) fn program(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
 }
 
+/// A file of sample data beside the tests.
+pub(crate) fn sample(folder: &str, name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples").join(folder).join(name)
+}
+
 /// `lull` with arguments.
 pub(crate) fn lull(arguments: &[&str]) -> Command {
     let mut command = Command::new(LULL);
