@@ -1,14 +1,15 @@
 //! How good the predictors are on real logs, and which of them should be the default.
 //!
 //! ```text
-//! cargo run --release -p lull-speculate --example predictors -- [--validation] LOG[.gz] ...
+//! cargo run --release -p lull-speculate --example predictors -- [--validation | --previous] LOG[.gz] ...
 //! ```
 //!
 //! The first third of each log's time only trains, the middle third is the validation slice, and the last
 //! third is the later part; learning continues throughout. The default is chosen by the validation slices of
 //! all logs together, by the rule of [`ranking`]. The later parts are printed after that, only for the
-//! default, the baselines and the papers' grid; with `--validation` they are omitted. The tables of
-//! `docs/predictor.md` are the output of this program.
+//! default, the baselines and the papers' grid; with `--validation` they are omitted. With `--previous` only the
+//! default and the one before it are compared, on the later parts. The tables of `docs/predictor.md` are the
+//! output of this program.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -35,13 +36,16 @@ const THIRD: f64 = 1.0 / 3.0;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let is_option = |one: &&OsString| *one == "--validation" || *one == "--previous";
     let paths: Vec<PathBuf> =
-        arguments.iter().filter(|one| *one != "--validation").map(PathBuf::from).collect();
+        arguments.iter().filter(|one| !is_option(one)).map(PathBuf::from).collect();
     if paths.is_empty() {
-        eprintln!("usage: predictors [--validation] LOG[.gz] ...");
+        eprintln!("usage: predictors [--validation | --previous] LOG[.gz] ...");
         return ExitCode::from(2);
     }
-    let compared = ComparedPredictors::all();
+    let only_previous = arguments.iter().any(|one| one == "--previous");
+    let compared =
+        if only_previous { ComparedPredictors::two() } else { ComparedPredictors::all() };
     let mut logs = Vec::new();
     for path in &paths {
         match measure(path, &compared) {
@@ -51,6 +55,10 @@ fn main() -> ExitCode {
                 return ExitCode::FAILURE;
             }
         }
+    }
+    if only_previous {
+        print_previous(&compared, &logs);
+        return ExitCode::SUCCESS;
     }
     print_choice(&compared, &logs);
     print_changes(&compared, &logs);
@@ -108,6 +116,13 @@ impl ComparedPredictors {
             }
         }
         ComparedPredictors { all, candidates }
+    }
+
+    /// The default, and the one before it.
+    fn two() -> Self {
+        let both = [PpmParameters::shipped(), PpmParameters::previous_default()];
+        let all = both.map(|one| (name(&one), Some(one))).into();
+        ComparedPredictors { all, candidates: 2 }
     }
 
     fn place(&self, parameters: &PpmParameters) -> usize {
@@ -299,6 +314,35 @@ fn print_changes(compared: &ComparedPredictors, logs: &[(String, Evaluation)]) {
         });
         row([change].into_iter().chain(cells));
     }
+}
+
+/// The default beside the previous one, on the later part of each log: with lists of ten, and at equal bytes.
+fn print_previous(compared: &ComparedPredictors, logs: &[(String, Evaluation)]) {
+    let default = compared.place(&PpmParameters::shipped());
+    let previous = compared.place(&PpmParameters::previous_default());
+    let (mut places, mut reached) = (0, 0);
+    let columns = BYTES.map(|bytes| kilobytes(bytes) + " kB").into_iter();
+    head("log", ["predictor", "lists of 10", "95 %"].map(str::to_owned).into_iter().chain(columns));
+    for (name, log) in logs {
+        let (slice, bootstrap) = (&log.slices[1], &log.bootstraps[1]);
+        for (at, title) in [(default, "default"), (previous, "previous")] {
+            let one = &slice[at];
+            let ten = one.by_length.iter().find(|point| point.length == Some(10));
+            let rates = BYTES.map(|bytes| three(one.page_hit_rate_at(bytes)));
+            let ten = three(ten.map_or(0.0, |point| point.page_hit_rate));
+            let difference = (at == default)
+                .then(|| bootstrap.difference_with_lists_of((default, previous), 10))
+                .flatten();
+            let difference = difference.map_or(String::new(), between);
+            row([name.clone(), title.to_owned(), ten, difference].into_iter().chain(rates));
+        }
+        for bytes in BYTES {
+            let [one, other] = [default, previous].map(|at| slice[at].page_hit_rate_at(bytes));
+            places += 1;
+            reached += u32::from(one >= other);
+        }
+    }
+    println!("\nat or above the previous default at {reached} of {places} places");
 }
 
 /// The result on the later part of a log.

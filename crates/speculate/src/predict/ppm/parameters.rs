@@ -120,8 +120,8 @@ impl PpmParameters {
         }
     }
 
-    /// Lull's default with models of version 2.
-    fn previous_default() -> Self {
+    /// Lull's default with models of version 2, to be compared with.
+    pub fn previous_default() -> Self {
         PpmParameters {
             counted: Counted::Ahead,
             backoff: Backoff::Blend { discount: 0.1 },
