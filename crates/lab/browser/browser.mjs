@@ -1,6 +1,7 @@
 // The browser of made-up visitors, and which links of a page one can press there.
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { createHash, X509Certificate } from 'node:crypto';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { chromium } from 'playwright-core';
@@ -13,6 +14,14 @@ export function agent() {
   const [, version] = execFileSync(executablePath, ['--version'], { stdio: ['ignore', 'pipe', 'ignore'] })
     .toString().match(/(\d+)\.\d+/);
   return `Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/${version}.0.0.0 Safari/537.36`;
+}
+
+/** The certificate of serve.mjs is trusted by its key. Nothing is cached of a site with an overlooked error. */
+function trusted() {
+  const cert = join(process.env.LULL_SCRATCH ?? '', 'cert.pem');
+  if (!process.env.LULL_SCRATCH || !existsSync(cert)) return [];
+  const key = new X509Certificate(readFileSync(cert)).publicKey.export({ type: 'spki', format: 'der' });
+  return ['--ignore-certificate-errors-spki-list=' + createHash('sha256').update(key).digest('base64')];
 }
 
 /** Runs `work` with a page of a browser with an empty profile, no longer than `most` milliseconds. */
@@ -33,6 +42,7 @@ export async function inBrowser(origin, most, work) {
       '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE ' + new URL(origin).hostname,
       // Speculation rules want a site that is safe from eavesdroppers; a namespace is.
       '--unsafely-treat-insecure-origin-as-secure=' + origin,
+      ...trusted(),
     ],
   });
   let timer;

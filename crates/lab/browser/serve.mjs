@@ -1,19 +1,23 @@
 // Serves a site by nginx, with one way of prefetching. Runs until it is ended.
 //
-//   node serve.mjs POLICY ARCHIVE
+//   node serve.mjs POLICY ARCHIVE [https]
+//
+// ARCHIVE is a file, or `shop` for a site that is made up (shop.mjs). With `https` the site is at port 8480, and `lull web`
+// at 8490, both over TLS and HTTP/2, with a certificate in LULL_SCRATCH that the visitors' browsers trust.
 //
 // POLICY is none, quicklink, instant.page, immediate, eager, moderate (speculation rules), lull, lull-W (`lull web
 // --min-benefit W`), or lull-rules (`lull web --speculation-rules`). The site is at port 8080, with `lull web` before it at
 // port 8090. Files go into LULL_SCRATCH: `survey.json` is there before the ports are open to visitors, `access.log` has a
 // line of JSON for each request that nginx has answered, and `lull.log` those that `lull web` has.
 import { execFileSync, spawn } from 'node:child_process';
-import { mkdirSync, openSync, renameSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, openSync, renameSync, writeFileSync } from 'node:fs';
 import { randomBytes } from 'node:crypto';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { makeShop } from './shop.mjs';
 import { until } from './waiting.mjs';
 
-const [policy, archive] = process.argv.slice(2);
+const [policy, archive, protocol] = process.argv.slice(2);
 const { LULL: lull, LULL_SCRATCH: scratch, LULL_CONTROL: control, LULL_HURRY: hurry } = process.env;
 const here = dirname(fileURLToPath(import.meta.url));
 // Visitors to learn from, by seeds that no test has (visit.mjs).
@@ -46,7 +50,18 @@ if (added === undefined) throw new Error(`no policy ${policy}`);
 
 const site = join(scratch, 'site'), base = join(scratch, 'nginx');
 mkdirSync(site);
-execFileSync('tar', ['--zstd', '-xf', archive, '-C', site]);
+if (archive === 'shop') makeShop(site);
+else execFileSync('tar', ['--zstd', '-xf', archive, '-C', site]);
+const [cert, key] = ['cert.pem', 'key.pem'].map(name => join(scratch, name));
+if (protocol === 'https') {
+  const address = process.env.LULL_LEFT_1 ?? '127.0.0.1';
+  execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '30',
+    '-subj', '/CN=site', '-addext', `subjectAltName=IP:${address},DNS:localhost`, '-keyout', key, '-out', cert + '.made'],
+  { stdio: 'ignore' });
+  // Visitors wait for it.
+  renameSync(cert + '.made', cert);
+}
+const secure = existsSync(cert) ? `listen 8480 ssl http2; ssl_certificate ${cert}; ssl_certificate_key ${key};` : '';
 // Bytes are compared, so it packs as `lull web` does.
 writeFileSync(base + '.conf', `
   daemon off; master_process off; pid ${base}.pid; error_log ${base}.log;
@@ -58,7 +73,7 @@ writeFileSync(base + '.conf', `
     client_body_temp_path ${base}-1; proxy_temp_path ${base}-2; fastcgi_temp_path ${base}-3;
     uwsgi_temp_path ${base}-4; scgi_temp_path ${base}-5;
     server {
-      listen 8080; root ${site}; expires 10m; access_log ${scratch}/access.log told;
+      listen 8080; ${secure} root ${site}; expires 10m; access_log ${scratch}/access.log told;
       sub_filter '</body>' '${added}</body>'; sub_filter_once on;
       sub_filter_last_modified on;
       ${fonts}
@@ -109,7 +124,8 @@ try {
     const known = await made(join(scratch, 'known.log'), 'log.mjs', site, String(LEARNED.visitors),
       String(LEARNED.seed), survey + '.made');
     writeFileSync(join(scratch, 'token'), randomBytes(16).toString('hex') + '\n', { mode: 0o600 });
-    run(lull, ['web', '--upstream', 'http://127.0.0.1:8080', '--listen', '0.0.0.0:8090',
+    run(lull, ['web', '--upstream', 'http://127.0.0.1:8080',
+      ...(secure ? ['--listen', 'https://0.0.0.0:8490', '--cert', cert, '--key', key] : ['--listen', '0.0.0.0:8090']),
       '--token-file', join(scratch, 'token'), '--access-log', join(scratch, 'lull.log'),
       // All visitors come from one address, each on a day of his own.
       '--visitor-bytes', '1000000000', '--log', known, '--control-group-share', '0', '--dscp', 'none',

@@ -23,6 +23,8 @@ const READY_MS = 50;
 
 await until('the survey of the site', 300_000, () => existsSync(file('survey.json')));
 const site = readSite(folder, file('survey.json'));
+// The certificate is this run's own.
+if (origin.startsWith('https:')) process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';
 // It learns while it serves the site already.
 await until(origin, 60_000, async () => (await fetch(origin + site.pages[0])).ok);
 const token = existsSync(file('token')) && readFileSync(file('token'), 'utf8').trim();
@@ -39,7 +41,7 @@ const measured = page => page.evaluate(async () => {
   });
   const nav = performance.getEntriesByType('navigation')[0];
   return {
-    delivery: nav.deliveryType, transferred: nav.transferSize,
+    delivery: nav.deliveryType, transferred: nav.transferSize, protocol: nav.nextHopProtocol,
     // By speculation rules it has ended before the navigation began, at 0.
     ttfb: nav.responseStart, end: Math.max(nav.responseStart, nav.responseEnd), load: nav.loadEventEnd, lcp,
   };
@@ -125,7 +127,8 @@ for (const [number, one] of planned.entries()) {
   });
   process.stderr.write(`visitor ${number + 1} of ${planned.length}, ${navigations.length} navigations\n`);
 }
-const isWarm = ({ paused, budget, objects }) =>
+// The scheduler needs no usual times; with probes there are objects.
+const isWarm = ({ scheduler, robots, paused, budget, objects }) => scheduler ? !robots :
   !paused && budget > 0 && objects.length && objects.every(one => one.threshold !== null);
 if (warmUp && token) await until('a budget of lull web', 90_000, async () => isWarm(await status()));
 // `lull web` lets lines wait for others.
@@ -139,8 +142,25 @@ const hits = navigations.filter(one => one.hit);
 const isNamed = ({ to, log: [from, until] }) => lines(file('access.log'), from, until).map(line => JSON.parse(line))
   .some(one => one.ahead.startsWith('prefetch') && one.method === 'GET' && one.status === 200 && one.path === to);
 const named = hits.filter(isNamed).length;
+// What was prefetched for the most bytes, and not needed by a page that was read for the first time.
+const wasted = new Map();
+for (const { path, bytes } of ahead) {
+  const one = wasted.get(path) ?? { path, kind: site.pages.includes(path) ? 'page' : 'part', bytes: 0, fetched: 0, shown: 0 };
+  wasted.set(path, Object.assign(one, { bytes: one.bytes + bytes, fetched: one.fetched + 1 }));
+}
+for (const { to } of navigations.filter(one => !one.again)) {
+  for (const path of [to, ...site.parts.get(to) ?? []]) if (wasted.has(path)) wasted.get(path).shown++;
+}
+const most_wasted = [...wasted.values()]
+  .map(one => ({ ...one, bytes: Math.round(one.bytes * Math.max(0, 1 - one.shown / one.fetched)) }))
+  .sort((a, b) => b.bytes - a.bytes).slice(0, 10);
 const unused = navigations.filter(one => !one.again && !one.hit).filter(isNamed).length;
-for (const one of navigations) delete one.log;
+// How the browser spoke to the site; a page out of the cache has none.
+const protocol = navigations.find(one => one.protocol)?.protocol ?? '';
+for (const one of navigations) {
+  delete one.log;
+  delete one.protocol;
+}
 const COUNTED = ['hints', 'prefetches', 'refused', 'unkept', 'prefetched_bytes', 'used_bytes'];
 const counted = now => Object.fromEntries(COUNTED.map(name => [name, now[name] - before.status[name]]));
 process.stdout.write(JSON.stringify({
@@ -152,6 +172,8 @@ process.stdout.write(JSON.stringify({
   ready: navigations.filter(one => one.ready).length,
   named,
   unused,
+  protocol,
+  most_wasted,
   hit_numbers: hits.map(one => one.number),
   nginx: {
     requests: asked.length, bytes: total(asked.map(one => one.bytes)),
