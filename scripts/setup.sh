@@ -52,7 +52,7 @@ need util-linux unshare setsid
 need ethtool ethtool
 need rsync rsync
 
-# No test needs wrk: it finds out what a proxy does at most, for the plan web-proxy. Nor brotli, which packs pages
+# No test needs wrk and h2load: they load proxies for the plan web-proxy. Nor brotli, which packs pages
 # for that plan. Nor lsyncd and syncthing: the plan replicate-peers compares Lull with them, and its test those that
 # are here.
 if [ "${1:-}" = plans ]; then
@@ -60,6 +60,7 @@ if [ "${1:-}" = plans ]; then
     need apache2-bin apache2
     need lsyncd lsyncd
     need mmdebstrap mmdebstrap
+    need nghttp2-client h2load
     need nginx-light nginx
     need podman podman
     need python3 python3
