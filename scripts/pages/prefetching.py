@@ -6,7 +6,7 @@ from pages.cells import averages, metric, select, table
 
 PLANS = [
     "nice-fig10", "predict-speed", "ssr-fig1", "ssr-fig2", "ssr-fig9", "ssr-fig11", "ssr-fig12", "ssr-fig13", "web-browsers",
-    "web-knee", "web-proxy",
+    "web-browsers-tls", "web-bytes", "web-knee", "web-proxy",
 ]
 
 LOADS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -74,6 +74,13 @@ def scheduled(cells):
     return table(["prefetching", *head], rows)
 
 
+def tails(cells):
+    """p99 of demand beside the proxy's scheduler: figure 9."""
+    policies = ("none", "scheduler 20", "proxy", "lull web 20", "lull web nice 20")
+    loads = (0.1, 0.3, 0.5, 0.7, 0.9)
+    return by_load(cells, "prefetching", "policy", {policy: POLICIES[policy] for policy in policies}, loads, "p99")
+
+
 def bursty(cells):
     """Response times of a bursty log, and prefetched throughput: figure 11."""
     rows = []
@@ -109,6 +116,33 @@ def browsers(cells):
         rows.append(row + [averages(some, metric(name), "{:.1f}") if policy != "none" else "" for name in ("more", "wasted")])
     head = ["prefetching", "hits", "ready", "until loaded, ms", "saved, ms", "hits, ms", "the same without, ms", "added kB per navigation"]
     return table([*head, "added kB per hit"], rows)
+
+
+def browsers_tls(cells):
+    """The same over TLS and HTTP/2, for two sites."""
+    titles = BROWSERS | {"lull-0.2": "`lull web --min-benefit 0.2`"}
+    rows = []
+    for site in ("lesson", "shop"):
+        for policy, title in titles.items():
+            some = [select(cells, site=site, policy=policy)]
+            if policy == "lull-100":
+                continue
+            row = [site, title, *(averages(some, metric(name)) for name in ("hits", "ready"))]
+            row += [averages(some, metric(name), "{:.0f}") if policy != "none" or name == "load" else "" for name in ("load", "saved")]
+            rows.append(row + [averages(some, metric(name), "{:.1f}") if policy != "none" else "" for name in ("more", "wasted")])
+    head = ["site", "prefetching", "hits", "ready", "until loaded, ms", "saved, ms", "added kB per navigation", "added kB per hit"]
+    return table(head, rows)
+
+
+def site_bytes(cells):
+    """Bytes that a site sends in a day."""
+    rows = []
+    for sessions in ("one page", "real"):
+        for policy, title in (("none", "none"), ("lull", "`lull web`")):
+            some = [select(cells, sessions=sessions, policy=policy)]
+            row = [sessions, title, *(averages(some, metric(name), "{:.0f}") for name in ("demand", "ahead"))]
+            rows.append(row + [averages(some, metric(name)) for name in ("bytes", "hits")])
+    return table(["sessions", "prefetching", "requested, MB", "prefetched, MB", "× none", "hits, part of requests"], rows)
 
 
 def by_hand(cells):
@@ -153,11 +187,15 @@ def end_to_end(cells, loads=("unloaded", "loaded server", "loaded network"), buf
                 ("none", "none"),
                 ("no-avoidance", "no avoidance"),
                 ("no-avoidance 70", "70 files per page"),
-                ("nps", "`lull web`"),
+                ("nps", "`lull web`, paper's budget"),
+                ("lull", "`lull web`, as shipped"),
+                ("perfect", "strict priority, the same hints"),
             ):
                 whole, before = (
                     [select(cells, load=load, buffer=buffer, policy=policy, trained=trained)] for trained in ("whole", "before")
                 )
+                if not any((*whole, *before)):
+                    continue
                 row = [load, buffer.replace("kB", " kB"), title, averages(whole, metric("response"), "{:.0f}")]
                 for some in (whole, before):
                     row += ["" if policy == "none" else averages(some, metric("change"), "{:+.0f} %"), averages(some, metric("hits"))]
@@ -173,33 +211,34 @@ def proxies(cells):
         for proxy, title in (("nginx", "nginx"), ("plain", "`lull web --plain`"), ("lull", "`lull web`")):
             some = [select(cells, object=thing)]
             row = [thing, title]
-            for name, form in (("rate", "{:,.0f}"), ("cpu", "{:.1f}"), ("p99", "{:.1f}"), ("carried", "{:.1f}"), ("idle", "{:.1f}")):
+            for name, form in (("rate", "{:,.0f}"), ("cpu", "{:.1f}"), ("p99", "{:.1f}"), ("carried", "{:.1f}"), ("second", "{:.1f}"), ("idle", "{:.1f}")):
                 row.append(averages(some, metric(f"{proxy}_{name}"), form, statistics.median))
             rows.append(row)
-    head = ["object", "proxy", "requests per second", "processor time per request, µs", "p99 at 70 % of wrk's rate, ms", "at 70 % of the open-loop rate, ms"]
+    head = ["object", "proxy", "requests per second", "processor time per request, µs", "p99 at 70 % of wrk's rate, ms", "at 70 % of the open-loop rate, ms", "the same by h2load"]
     return table([*head, "memory per idle connection, kB"], rows)
 
 
 def munging(cells):
     """Time added by munging, by the page's encoding. Medians as well."""
     rows = []
-    for kind in ("page", "page in gzip", "page in gzip as zstd", "page in br", "page in br as zstd", "page in zstd"):
+    for kind in ("page", "page in gzip", "page in gzip as zstd", "page in br as gzip", "page in br as zstd", "page in zstd"):
         some = [select(cells, object=kind)]
-        title = "plain" if kind == "page" else kind.removeprefix("page in ").replace(" as zstd", ", sent as zstd")
+        title = "plain" if kind == "page" else kind.removeprefix("page in ").replace(" as ", ", sent as ")
         added = [averages(some, metric(name), "{:.2f}", statistics.median) for name in ("munging", "munging_cpu")]
         rows.append([title, averages(some, metric("page"), "{:.2f}", statistics.median), *added])
     return table(["encoding of the page", "time with `--plain`, ms", "added by munging per 100 kB, ms", "added processor time, ms"], rows)
 
 
 def knee(cells):
-    """Demand beside `lull web`'s prefetching, by load relative to the knee."""
+    """Demand beside `lull web`'s prefetching, by load relative to the knee, with one server and with a second one."""
     rows = []
     for load in (0.2, 0.5, 0.9):
-        some = [select(cells, load=load)]
-        row = [str(load), *(averages(some, metric(name), "{:.1f}") for name in ("none_p99", "nps_p99"))]
-        row += [averages(some, metric(name)) for name in ("p99", "p99_middle", "mean")]
-        rows.append(row + [averages(some, metric(name), "{:.4f}") for name in ("hits", "ahead")])
-    head = ["demand, part of the knee", "p99 without, ms", "p99 with, ms", "p99, × without", "middle turn, × without", "mean of all, × without"]
+        for run, title in (("nps", "one"), ("nice", "a second at nice 19")):
+            some = [select(cells, load=load)]
+            row = [str(load), title, *(averages(some, metric(name), "{:.1f}") for name in ("none_p99", f"{run}_p99"))]
+            row += [averages(some, metric(f"{run}_{name}")) for name in ("p99_of_none", "p99_middle", "mean")]
+            rows.append(row + [averages(some, metric(f"{run}_{name}"), "{:.4f}") for name in ("hits", "ahead")])
+    head = ["demand, part of the knee", "servers", "p99 without, ms", "p99 with, ms", "p99, × without", "middle turn, × without", "mean of all, × without"]
     return table([*head, "hits, part of requests", "prefetched, part of the knee"], rows)
 
 
@@ -221,12 +260,15 @@ def tables(_plans, cells):
         "scheduled": scheduled(cells["ssr-fig9"]),
         "managed-response": managed(cells["ssr-fig9"], "response"),
         "managed-ahead": managed(cells["ssr-fig9"], "ahead", "{:.3f}"),
+        "managed-p99": tails(cells["ssr-fig9"]),
         "bursty": bursty(cells["ssr-fig11"]),
         "by-hand": by_hand(cells["ssr-fig13"]),
         "lists": lists(cells["nice-fig10"]),
         "end-to-end": end_to_end([cell for cell in cells["ssr-fig12"] if cell.values["from"] != LONG]),
         "most-of-an-hour": end_to_end(select(cells["ssr-fig12"], **{"from": LONG}), ("unloaded", "loaded network"), ("64kB",)),
         "browsers": browsers(cells["web-browsers"]),
+        "browsers-tls": browsers_tls(cells["web-browsers-tls"]),
+        "bytes": site_bytes(cells["web-bytes"]),
         "knee": knee(cells["web-knee"]),
         "proxies": proxies(cells["web-proxy"]),
         "munging": munging(cells["web-proxy"]),
