@@ -54,7 +54,8 @@ impl Options {
         let known: Vec<&str> = command.get_arguments().filter_map(|one| one.get_long()).collect();
         let aliases = command.get_arguments().filter_map(|one| one.get_all_aliases()).flatten();
         if !known.iter().copied().chain(aliases).any(|one| one == name) {
-            return Err(source.error(at, unknown(name, known.iter().copied().chain(others))));
+            let others: Vec<&str> = others.collect();
+            return Err(source.error(at, unknown(name, known.iter().chain(&others).copied())));
         }
         let arguments = arguments(source, name, at, value)?;
         let all = std::iter::once("lull web").chain(arguments.iter().map(String::as_str));
