@@ -142,7 +142,7 @@ const hits = navigations.filter(one => one.hit);
 const isNamed = ({ to, log: [from, until] }) => lines(file('access.log'), from, until).map(line => JSON.parse(line))
   .some(one => one.ahead.startsWith('prefetch') && one.method === 'GET' && one.status === 200 && one.path === to);
 const named = hits.filter(isNamed).length;
-// What was prefetched for the most bytes, and not needed by a page that was read for the first time.
+// The files prefetched for the most bytes that no page needed when it was read for the first time.
 const wasted = new Map();
 for (const { path, bytes } of ahead) {
   const one = wasted.get(path) ?? { path, kind: site.pages.includes(path) ? 'page' : 'part', bytes: 0, fetched: 0, shown: 0 };

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::Message;
 
-/// The most bytes of messages. What does not fit stays in the model until there is room.
+/// The most bytes of messages. More stays in the model until there is room.
 const MAX_BYTES: usize = 8 << 20;
 
 /// Messages in the order in which they are sent. Receivers drop one that they have got before.

@@ -20,7 +20,7 @@ use super::*;
 
 type Answering = Pin<Box<dyn Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send>>;
 
-/// What a server has seen.
+/// Requests and connections of a server.
 #[derive(Default)]
 struct Seen {
     connections: AtomicUsize,
