@@ -29,6 +29,7 @@ pub(super) struct Http1Connection<S: HttpService<Incoming, ResBody = Reply>> {
     state: State<S>,
 }
 
+#[allow(clippy::large_enum_variant, reason = "a parked connection needs no other allocation")]
 enum State<S: HttpService<Incoming, ResBody = Reply>> {
     Served(Served<S>),
     /// In place of the pointer: another allocation would keep one more page of freed memory.
