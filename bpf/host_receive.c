@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
 /* receive.h on the host, for the conformance test. */
 #define HOST_PARAMETERS 0
-#define HOST_ANSWERS 13
+#define HOST_ANSWERS 14
 #define HOST_TYPES "receive_types.h"
 #define HOST_PATH struct receive_path
 #define HOST_MEMBER struct receive_download
@@ -92,4 +92,5 @@ static void host_answer(const struct receive_path *path, const struct receive_do
 	answer[10] = member->part;
 	answer[11] = member->last_rtt;
 	answer[12] = member->has_pair;
+	answer[13] = path->active.weight;
 }

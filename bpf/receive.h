@@ -29,7 +29,7 @@ static LULL_INLINE void receive_join(struct receive_path *p, struct receive_down
 	/* All but the marks, of which none is pending: clang has no memset of so many bytes for BPF. */
 	__builtin_memset(&d->first, 0, size);
 	lull_join(&p->path, &d->member, weight);
-	receive_open(p, &d->account);
+	receive_open(p, &d->account, d->member.weight);
 	d->window_then = RECEIVE_PAIR;
 	d->part_then = RECEIVE_PAIR;
 	d->part = RECEIVE_PAIR;
@@ -53,6 +53,7 @@ static LULL_INLINE u32 receive_packets(const struct receive_download *d)
 	return lull_min(d->part, 2 * receive_recent(d) + RECEIVE_SPARE_PACKETS);
 }
 
+/* RFC 9840, "Detecting Packet Losses and Retransmissions". */
 static LULL_INLINE bool receive_find_loss(struct receive_download *d,
 					  const struct receive_arrival *a)
 {
@@ -124,7 +125,11 @@ static LULL_INLINE u32 receive_share(const struct receive_path *p, const struct 
 	u32 place = (u32)(d->member.number - p->path.lead.leader) % active;
 	u64 others = lull_less(p->active.spare, d->account.spare);
 	u32 packets = window + lull_min(others, window);
-	u32 part = lull_max(packets / users + (lull_is_least(place, packets % users) ^ 1), RECEIVE_PAIR);
+	u64 is_rotating = lull_is_least(users, active) ^ 1;
+	u64 weight = lull_choose(is_rotating, 1, d->member.weight);
+	u64 sum = lull_choose(is_rotating, users, lull_max(p->active.weight, 1));
+	u64 rounding = ((u64)users - 1 - place) * sum;
+	u32 part = lull_max((u32)((packets * weight * users + rounding) / (sum * users)), RECEIVE_PAIR);
 	u64 waits = (lull_is_nonzero(p->path.phase ^ LULL_FLOOR) ^ 1) | lull_is_least(place, users);
 
 	return lull_choose(waits, lull_choose(d->has_pair, RECEIVE_PAIR, 0), part);

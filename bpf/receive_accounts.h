@@ -18,10 +18,12 @@ static LULL_INLINE void receive_path_init(struct receive_path *p)
 	lull_path_init(&p->path);
 }
 
-static LULL_INLINE void receive_open(const struct receive_path *p, struct receive_account *a)
+static LULL_INLINE void receive_open(const struct receive_path *p, struct receive_account *a,
+				     u32 weight)
 {
 	__builtin_memset(a, 0, sizeof(*a));
 	a->period = p->period - 2;
+	a->weight = weight;
 }
 
 static LULL_INLINE void receive_replace(struct receive_sums *sums, u64 is_known,
@@ -30,6 +32,13 @@ static LULL_INLINE void receive_replace(struct receive_sums *sums, u64 is_known,
 	sums->in_flight += (u64)in_flight - lull_choose(is_known, old->in_flight, 0);
 	sums->spare += (u64)spare - lull_choose(is_known, old->spare, 0);
 	sums->downloads += is_known ^ 1;
+	sums->weight += lull_choose(is_known, 0, old->weight);
+}
+
+static LULL_INLINE void receive_remove(struct receive_sums *sums, const struct receive_account *a)
+{
+	sums->downloads--;
+	sums->weight -= a->weight;
 }
 
 static LULL_INLINE void receive_copy(struct receive_sums *to, const struct receive_sums *from,
@@ -38,6 +47,7 @@ static LULL_INLINE void receive_copy(struct receive_sums *to, const struct recei
 	to->in_flight = lull_choose(is_kept, from->in_flight, 0);
 	to->spare = lull_choose(is_kept, from->spare, 0);
 	to->downloads = lull_choose(is_kept, from->downloads, 0);
+	to->weight = lull_choose(is_kept, from->weight, 0);
 }
 
 static LULL_INLINE void receive_advance(struct receive_path *p, u64 now_us)
@@ -70,8 +80,8 @@ static LULL_INLINE void receive_count(struct receive_path *p, struct receive_acc
 static LULL_INLINE void receive_close(struct receive_path *p, struct receive_account *a)
 {
 	receive_count(p, a, 0, 0);
-	p->heard.downloads--;
-	p->active.downloads--;
+	receive_remove(&p->heard, a);
+	receive_remove(&p->active, a);
 }
 
 #endif

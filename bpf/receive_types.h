@@ -49,6 +49,7 @@ struct receive_mark {
 struct receive_sums {
 	u64 in_flight;
 	u64 spare;
+	u64 weight;
 	u32 downloads;
 	u32 reserved;
 };
@@ -58,7 +59,7 @@ struct receive_account {
 	u32 period; /* in which it was heard of last */
 	u32 in_flight;
 	u32 spare; /* packets of its part of the window that it does not use */
-	u32 reserved;
+	u32 weight; /* its part of the window, relative to others */
 };
 
 /* What all downloads of a path share. */

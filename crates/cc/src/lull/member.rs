@@ -114,6 +114,11 @@ impl Member {
         }
     }
 
+    /// How long it leads, relative to others.
+    pub(crate) fn weight(&self) -> u32 {
+        self.weight
+    }
+
     /// Whether it carries the path's window.
     pub fn leads(&self, path: &Path) -> bool {
         path.lead.leader == Some(self.number)

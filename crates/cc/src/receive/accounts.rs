@@ -12,6 +12,7 @@ const MIN_PERIOD_MICROS: u64 = 500_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sums {
     downloads: u32,
+    weight: u64,
     in_flight: u64,
     spare: u64,
 }
@@ -23,6 +24,13 @@ impl Sums {
         self.in_flight = self.in_flight + u64::from(new.in_flight) - u64::from(in_flight);
         self.spare = self.spare + u64::from(new.spare) - u64::from(spare);
         self.downloads += u32::from(!is_known);
+        self.weight += if is_known { 0 } else { u64::from(new.weight) };
+    }
+
+    /// Forgets a download that counts.
+    fn remove(&mut self, account: &Account) {
+        self.downloads -= 1;
+        self.weight -= u64::from(account.weight);
     }
 }
 
@@ -47,6 +55,8 @@ pub struct Downloads {
 pub(super) struct Account {
     /// The period in which it was heard of last.
     period: u32,
+    /// Its part of the window, relative to others. It does not change.
+    weight: u32,
     in_flight: u32,
     /// Packets of its part of the window that it does not use.
     spare: u32,
@@ -68,6 +78,11 @@ impl Downloads {
         self.active.downloads
     }
 
+    /// The sum of the weights of active downloads.
+    pub fn weight(&self) -> u64 {
+        self.active.weight
+    }
+
     /// Packets that active downloads have in flight.
     pub fn in_flight(&self) -> u64 {
         self.active.in_flight
@@ -84,9 +99,9 @@ impl Downloads {
         u32::try_from(others).unwrap_or(u32::MAX)
     }
 
-    /// The account of a download that has not been heard of.
-    pub(super) fn open(&self) -> Account {
-        Account { period: self.period.wrapping_sub(2), ..Account::default() }
+    /// The account of a download of this weight that has not been heard of.
+    pub(super) fn open(&self, weight: u32) -> Account {
+        Account { period: self.period.wrapping_sub(2), weight, ..Account::default() }
     }
 
     /// Ends the period if it is over.
@@ -105,7 +120,7 @@ impl Downloads {
 
     /// Counts a download that has data: its packets in flight, and the packets of its part that it does not use.
     pub(super) fn count(&mut self, account: &mut Account, in_flight: u32, spare: u32) {
-        let new = Account { period: self.period, in_flight, spare };
+        let new = Account { period: self.period, in_flight, spare, ..*account };
         let age = self.period.wrapping_sub(account.period);
         self.active.replace(age < 2, account, &new);
         self.heard.replace(age == 0, account, &new);
@@ -115,7 +130,7 @@ impl Downloads {
     /// A download has ended.
     pub(super) fn close(&mut self, account: &mut Account) {
         self.count(account, 0, 0);
-        self.heard.downloads -= 1;
-        self.active.downloads -= 1;
+        self.heard.remove(account);
+        self.active.remove(account);
     }
 }

@@ -78,11 +78,12 @@ pub struct Download {
 impl Download {
     /// A connection joins the path, with a weight as in [`Member::join_with_weight`].
     pub fn join(downloads: &mut Downloads, weight: u32) -> Self {
+        let member = Member::join_with_weight(&mut downloads.path, weight);
         Download {
-            member: Member::join_with_weight(&mut downloads.path, weight),
+            account: downloads.open(member.weight()),
+            member,
             marks: Marks::default(),
             seen: 0,
-            account: downloads.open(),
             clock: 0,
             packets: 0,
             prior: 0,
@@ -113,7 +114,8 @@ impl Download {
         self.packets.wrapping_sub(self.prior).min(PACKETS_LIMIT)
     }
 
-    /// A hole is a loss when three packets have come after it, and again when another one opens.
+    /// A hole is a loss when three packets have come after it, and again when another one opens. RFC 9840 ("Detecting Packet
+    /// Losses and Retransmissions") waits for the retransmission, which comes a round-trip time later.
     fn find_loss(&mut self, arrival: &Arrival) -> bool {
         if arrival.blocks > self.blocks || self.blocks == 0 {
             self.hole = self.packets;
@@ -206,9 +208,10 @@ impl Download {
         }
     }
 
-    /// Packets of its part of the path's window. Active connections share it alike, with what others of them do not use:
-    /// that may be what they have from others, so all together have twice the window at most. Where it is too
-    /// little for all, the leader and those that joined after it have a part.
+    /// Packets of its part of the path's window. Active connections share it by their weights, with what others of them
+    /// do not use: that may be what they have from others, so all together have twice the window at most. Where it is too
+    /// little for all, the leader and those that joined after it share it alike: how long each leads follows from
+    /// its weight.
     fn share(&self, downloads: &Downloads) -> u32 {
         let path = &downloads.path;
         let window = (path.window().raw() >> SHIFT) as u32;
@@ -219,7 +222,15 @@ impl Download {
             return if self.has_pair { PAIR } else { 0 };
         }
         let packets = window + downloads.spare_of_others(&self.account).min(window);
-        (packets / users + u32::from(place < packets % users)).max(PAIR)
+        let (weight, sum) = match users < active {
+            true => (1, u64::from(users)),
+            false => (u64::from(self.member.weight()), downloads.weight().max(1)),
+        };
+        // The places spread what is rounded, so that the parts of all are the window.
+        let users = u64::from(users);
+        let rounding = (users - 1 - u64::from(place)) * sum;
+        let part = (u64::from(packets) * weight * users + rounding) / (sum * users);
+        (part as u32).max(PAIR)
     }
 
     fn push_mark(&mut self, now: u64, downloads: &Downloads, arrival: &Arrival) {

@@ -32,7 +32,7 @@ fn arrival(ack: &Ack) -> Arrival {
 
 impl SharedAlgorithm for Receive {
     const MIRROR: &'static str = "receive";
-    const ANSWER: usize = 13;
+    const ANSWER: usize = 14;
     const BEGINS_BY_SENDING: bool = false;
     type Path = Downloads;
     type Member = Download;
@@ -93,6 +93,7 @@ impl SharedAlgorithm for Receive {
             member.part().into(),
             member.last_rtt_micros().into(),
             member.has_pair().into(),
+            path.weight(),
         ]
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Source {
     /// The group of its packets in the statistics of links.
     group: u8,
     /// The receivers of its connections yield, and share this.
-    steering: Option<SharedPath>,
+    steering: Option<(SharedPath, u32)>,
     /// Background connections of the same host see what it sends.
     pub(super) host_path: Option<lull::SharedPath>,
 }
@@ -163,7 +163,12 @@ impl Simulation {
     /// Makes the receivers of a source's connections yield by their advertised windows. Call it before the
     /// source starts. Sources with the same path share its window.
     pub fn steer(&mut self, source: SourceId, path: &SharedPath) {
-        self.sources[source.0 as usize].steering = Some(path.clone());
+        self.steer_with_weight(source, path, lull::Member::USUAL_WEIGHT);
+    }
+
+    /// The same; each connection's part of the window is relative to its weight.
+    pub fn steer_with_weight(&mut self, source: SourceId, path: &SharedPath, weight: u32) {
+        self.sources[source.0 as usize].steering = Some((path.clone(), weight));
     }
 
     /// Makes a source's connections the foreground of a host with background connections on `path`, which see what it
@@ -241,8 +246,8 @@ impl Simulation {
         let group = self.sources[at as usize].group;
         let mut sender = Sender::new(Arc::clone(&tcp.parameters), tcp.controller.make());
         let mut receiver = Receiver::new(&tcp.parameters);
-        if let Some(path) = &self.sources[at as usize].steering {
-            receiver.steer(path.join());
+        if let Some((path, weight)) = &self.sources[at as usize].steering {
+            receiver.steer(path.join_with_weight(*weight));
             sender.limit_window(FIRST_WINDOW);
         }
         sender.open();

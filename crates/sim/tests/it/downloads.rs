@@ -120,6 +120,34 @@ fn download_uses_the_link_again_after_the_foreground() {
     }
 }
 
+#[test]
+fn downloads_share_a_link_by_their_weights() {
+    for (name, sender) in senders() {
+        for count in [1, 3] {
+            let mut test = Test::new(&sender, 0, BDP_PACKETS);
+            let shared = SharedPath::default();
+            let groups = [10, 40].map(|weight| {
+                let flow = |_| {
+                    let (start, demand) = (seconds(0), Demand::Backlogged);
+                    let sender = sender.clone();
+                    let source = test.path.flow(Parameters::default(), sender, 1, start, demand);
+                    test.path.simulation.steer_with_weight(source, &shared, weight);
+                    source
+                };
+                (0..count).map(flow).collect::<Vec<SourceId>>()
+            });
+            test.path.simulation.run_until(seconds(10));
+            let before = groups.each_ref().map(|group| test.bytes(group));
+            test.path.simulation.run_until(seconds(70));
+            let [light, heavy] =
+                [0, 1].map(|group: usize| test.bytes(&groups[group]) - before[group]);
+            println!("{count} {name}: {:.2}", heavy / light);
+            // A light one of six has two or three packets of the window, and each counts.
+            assert!((3.0..6.0).contains(&(heavy / light)), "{heavy} to {light} of {name}");
+        }
+    }
+}
+
 /// A download ends if its connection is kept busy: no window stays closed.
 #[test]
 fn downloads_end_beside_a_foreground_that_stays() {
