@@ -77,6 +77,15 @@ struct {
 	__type(value, u32);
 } lull_released SEC(".maps");
 
+/* The window clamp that the program has chosen for a socket. Accepted connections have their listener's. The programs for
+ * received traffic set lower ones only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, u32);
+} window_clamps SEC(".maps");
+
 /* The weight of each socket, for `lull`: the loader puts its map here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -102,6 +111,7 @@ enum {
 	LEVEL_TCP = 6,
 	LEVEL_IPV6 = 41,
 	OPTION_TOS = 1,
+	OPTION_WINDOW_CLAMP = 10,
 	OPTION_CONGESTION = 13,
 	OPTION_TCLASS = 67,
 	PROTOCOL_TCP = 6,
@@ -409,6 +419,21 @@ static INLINE void rewrite_congestion(struct bpf_sockopt *ctx)
 	ctx->optlen = CONGESTION_NAME_SIZE;
 }
 
+static INLINE void remember_clamp(struct bpf_sockopt *ctx, struct bpf_sock *sk)
+{
+	int *value = ctx->optval;
+	u32 *clamp;
+
+	if (ctx->level != LEVEL_TCP || ctx->optname != OPTION_WINDOW_CLAMP)
+		return;
+	/* A connection has a clamp: the kernel will reject 0, which only a closed socket accepts. */
+	if (value + 1 > (int *)ctx->optval_end || (!*value && sk->state != STATE_CLOSE))
+		return;
+	clamp = bpf_sk_storage_get(&window_clamps, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (clamp)
+		*clamp = *value < 0 ? 1 : *value;
+}
+
 /*
  * The choices of the program, such as those of OpenSSH and rsync, are replaced. The call succeeds,
  * and a later getsockopt returns the real setting.
@@ -420,6 +445,7 @@ int lull_setsockopt(struct bpf_sockopt *ctx)
 
 	if (!sk || (sk->protocol != PROTOCOL_TCP && sk->protocol != PROTOCOL_MPTCP))
 		return 1;
+	remember_clamp(ctx, sk);
 	if (!is_sending || is_released(sk))
 		return 1;
 	if (ctx->level == LEVEL_TCP && ctx->optname == OPTION_CONGESTION) {

@@ -16,6 +16,9 @@
 
 /* Set before loading. */
 const volatile u32 weight = LULL_USUAL_WEIGHT;
+/* The cgroup is that of a process before `lull exec --pid` moved it: only its sockets that lull_adopt() is called for
+ * yield. */
+const volatile bool is_adopting = false;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -23,6 +26,14 @@ struct {
 	__type(key, int);
 	__type(value, struct receive_socket);
 } downloads SEC(".maps");
+
+/* Listeners from before, which new connections inherit. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, u32);
+} adopted_listeners SEC(".maps");
 
 /* The sockets that `lull exec --pid` has moved out of this background: the loader puts the map of
  * exec.bpf.c here. */
@@ -33,13 +44,26 @@ struct {
 	__type(value, u32);
 } lull_released SEC(".maps");
 
+/* The window clamp that the program has chosen for a socket: likewise the map of exec.bpf.c. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, u32);
+} window_clamps SEC(".maps");
+
 enum {
 	LEVEL_TCP = 6,
 	OPTION_WINDOW_CLAMP = 10,
+	/* TCP_BPF_SOCK_OPS_CB_FLAGS, from Linux 6.12. */
+	OPTION_CALLBACK_FLAGS = 1008,
+	/* No option of the kernel: existing_sockets.rs (ADOPT) calls lull_adopt() by it. */
+	OPTION_ADOPT = 0x6c756c6c,
 	ETHERNET_IP = 0x0800,
 	ETHERNET_IPV6 = 0x86dd,
 	PROTOCOL_TCP = 6,
 	STATE_CLOSE = 7,
+	STATE_LISTEN = 10,
 	/* Packets that the SYN allows. */
 	FIRST_WINDOW = 2,
 	/* A larger clamp makes the kernel choose a window scale above 7, and then the least window is more
@@ -57,11 +81,25 @@ static LULL_INLINE void set_clamp(struct bpf_sock_ops *ops, int bytes)
 	bpf_setsockopt(ops, LEVEL_TCP, OPTION_WINDOW_CLAMP, &bytes, sizeof(bytes));
 }
 
-/* The window scale follows from the clamp that the socket has when it connects. */
+/* The program's own clamp; without one, the largest. */
+static LULL_INLINE u32 own_clamp(struct bpf_sock *sk)
+{
+	u32 *own = bpf_sk_storage_get(&window_clamps, sk, 0, 0);
+
+	return own && *own ? *own : MAX_CLAMP;
+}
+
+/* RFC 9840, "Setting the Window Scale Option": at this scale a window can be less than a packet. It follows from the clamp that
+ * the socket has when it connects. */
 static LULL_INLINE void limit_scale(struct bpf_sock_ops *ops)
 {
-	set_clamp(ops, MAX_CLAMP);
+	struct bpf_sock *sk = ops->sk;
+
+	if (sk)
+		set_clamp(ops, lull_least_of(own_clamp(sk), MAX_CLAMP));
 }
+
+enum { CALLBACKS = BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG };
 
 static LULL_INLINE void begin(struct bpf_sock_ops *ops)
 {
@@ -77,8 +115,7 @@ static LULL_INLINE void begin(struct bpf_sock_ops *ops)
 		return;
 	join_entry((struct sock *)tp, s, weight);
 	s->tsoffset = tp->tsoffset;
-	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG |
-						       BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags | CALLBACKS);
 }
 
 /* What the kernel knows of what has arrived. */
@@ -98,22 +135,25 @@ static LULL_INLINE void look(const struct tcp_sock *tp, struct receive_arrival *
 	a->blocks = tp->rx_opt.num_sacks;
 }
 
-static LULL_INLINE u32 clamp_of(const struct tcp_sock *tp, const struct receive_download *d)
+static LULL_INLINE u32 clamp_of(const struct tcp_sock *tp, const struct receive_download *d,
+				u32 own)
 {
 	u64 bytes = (u64)receive_packets(d) * tp->advmss;
 
-	return lull_least_of(lull_most_of(bytes, MIN_CLAMP), MAX_CLAMP);
+	bytes = lull_least_of(lull_least_of(bytes, own), MAX_CLAMP);
+	return lull_most_of(bytes, MIN_CLAMP);
 }
 
-static LULL_INLINE void stop(struct bpf_sock_ops *ops, struct receive_socket *s)
+/* The socket has left the background: the clamp is the program's again. */
+static LULL_INLINE void stop(struct bpf_sock_ops *ops, struct bpf_sock *sk, struct receive_socket *s)
 {
 	leave_entry(s);
-	set_clamp(ops, MAX_CLAMP);
+	set_clamp(ops, own_clamp(sk));
 	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags &
 					       ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 }
 
-/* Sets the window that the segment advertises, after an arrival. A global function is verified by itself, and not again for
+/* RFC 9840, "Controlling the Receive Window": the clamp, from which the kernel never takes back what it has advertised. Set after an arrival. A global function is verified by itself, and not again for
  * each state of its caller. */
 __attribute__((noinline)) int set_window(struct bpf_sock_ops *ops, u64 path_window)
 {
@@ -129,7 +169,7 @@ __attribute__((noinline)) int set_window(struct bpf_sock_ops *ops, u64 path_wind
 	if (!tp || !s)
 		return 0;
 	receive_after(&s->download, &s->arrival, path_window);
-	clamp = clamp_of(tp, &s->download);
+	clamp = clamp_of(tp, &s->download, own_clamp(sk));
 	/* The kernel raises the clamp on its own, with the buffer of a socket that receives much. */
 	if (clamp != tp->window_clamp)
 		set_clamp(ops, clamp);
@@ -153,9 +193,11 @@ static LULL_INLINE void advertise(struct bpf_sock_ops *ops)
 	if (!tp || !s)
 		return;
 	if (bpf_sk_storage_get(&lull_released, sk, 0, 0)) {
-		stop(ops, s);
+		stop(ops, sk, s);
 		return;
 	}
+	/* One from before joins its path here. */
+	s->tsoffset = tp->tsoffset;
 	follow_entry((struct sock *)tp, s, weight);
 	LULL_FORGET();
 	if (!s->epoch)
@@ -186,9 +228,21 @@ static LULL_INLINE void end(struct bpf_sock_ops *ops)
 		leave_entry(s);
 }
 
+/* A connection from before that a listener has accepted now. */
+static LULL_INLINE bool is_adopted(struct bpf_sock_ops *ops)
+{
+	struct bpf_sock *sk = ops->sk;
+
+	return ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB && sk &&
+	       bpf_sk_storage_get(&adopted_listeners, sk, 0, 0);
+}
+
 SEC("sockops")
 int lull_receive(struct bpf_sock_ops *ops)
 {
+	if (is_adopting && ops->op != BPF_SOCK_OPS_HDR_OPT_LEN_CB &&
+	    ops->op != BPF_SOCK_OPS_STATE_CB && !is_adopted(ops))
+		return 1;
 	switch (ops->op) {
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
@@ -209,6 +263,59 @@ int lull_receive(struct bpf_sock_ops *ops)
 			end(ops);
 		break;
 	}
+	return 1;
+}
+
+static LULL_INLINE bool ask_for_callbacks(struct bpf_sock *sk)
+{
+	int flags = 0;
+
+	if (bpf_getsockopt(sk, LEVEL_TCP, OPTION_CALLBACK_FLAGS, &flags, sizeof(flags)))
+		return false;
+	flags |= CALLBACKS;
+	return !bpf_setsockopt(sk, LEVEL_TCP, OPTION_CALLBACK_FLAGS, &flags, sizeof(flags));
+}
+
+/* The socket is to leave the background before these programs are taken off its cgroup. */
+static LULL_INLINE void release_socket(struct bpf_sock *sk)
+{
+	struct receive_socket *s = bpf_sk_storage_get(&downloads, sk, 0, 0);
+	int clamp = own_clamp(sk);
+
+	bpf_sk_storage_delete(&adopted_listeners, sk);
+	if (!s)
+		return;
+	leave_entry(s);
+	bpf_sk_storage_delete(&downloads, sk);
+	bpf_setsockopt(sk, LEVEL_TCP, OPTION_WINDOW_CLAMP, &clamp, sizeof(clamp));
+}
+
+/* A socket from before `lull exec --pid`. The call succeeds if the socket yields from now on: the kernel knows no such
+ * option. A program that calls it slows itself. With the value 0, the socket leaves. */
+SEC("cgroup/setsockopt")
+int lull_adopt(struct bpf_sockopt *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+	int *value = ctx->optval;
+
+	if (!sk || ctx->level != LEVEL_TCP || ctx->optname != OPTION_ADOPT ||
+	    sk->protocol != PROTOCOL_TCP)
+		return 1;
+	if (value + 1 > (int *)ctx->optval_end)
+		return 1;
+	if (!*value) {
+		release_socket(sk);
+		ctx->optlen = -1;
+		return 1;
+	}
+	if (sk->state == STATE_LISTEN) {
+		if (bpf_sk_storage_get(&adopted_listeners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE))
+			ctx->optlen = -1;
+		return 1;
+	}
+	if (bpf_sk_storage_get(&downloads, sk, 0, BPF_SK_STORAGE_GET_F_CREATE) &&
+	    ask_for_callbacks(sk))
+		ctx->optlen = -1;
 	return 1;
 }
 

@@ -141,6 +141,9 @@ pub(crate) struct Args {
     /// Use the work-around of kernels before 6.13 for IPv4 over IPv6 sockets; for tests
     #[arg(long, hide = true)]
     mapped_by_parent: bool,
+    /// Act as on kernels that have no hook for received traffic; for tests
+    #[arg(long, hide = true)]
+    no_receive_hook: bool,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, required_unless_present = "pid")]
     program: Vec<OsString>,
@@ -225,6 +228,7 @@ fn choice(args: &Args) -> Choice {
         udp: args.udp,
         hours: args.between,
         mapped_by_parent: args.mapped_by_parent,
+        no_receive_hook: args.no_receive_hook,
     }
 }
 

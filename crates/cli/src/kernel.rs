@@ -303,6 +303,7 @@ fn slice(args: &Slice) -> anyhow::Result<()> {
         udp: lull_kernel::Udp::default(),
         hours: None,
         mapped_by_parent: false,
+        no_receive_hook: false,
     };
     let cgroup = args.cgroup.display();
     match lull_kernel::prepare_slice(&args.cgroup, &choice)? {

@@ -1,15 +1,17 @@
 //! Moves a running process into the background.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use crate::background::{Background, Choice};
 use crate::cgroup::{self, Cgroup};
 use crate::error::{Error, Result};
-use crate::existing_sockets::{self, SocketChanges};
+use crate::existing_sockets::{self, SocketChanges, SocketSettings};
 use crate::process::parent;
+use crate::receive::Attached;
 use crate::release::Releases;
 use crate::signals::Signals;
 use crate::{jobs, machine, reaper};
@@ -67,16 +69,22 @@ pub fn adopt(pid: i32, children: bool, choice: &Choice) -> Result<Adopted> {
     let signals = Signals::block()?;
     let mut storage = MaybeUninit::uninit();
     let background = Background::set_up(choice, &mut storage)?;
-    let mut backgrounds = HomeBackgrounds { background: &background, choice, inside: Vec::new() };
+    let mut backgrounds = HomeBackgrounds {
+        background: &background,
+        choice,
+        inside: Vec::new(),
+        adopting: Vec::new(),
+    };
     let result = move_all(&mut backgrounds, pid, children);
-    let HomeBackgrounds { inside, .. } = backgrounds;
+    let HomeBackgrounds { inside, adopting, .. } = backgrounds;
     let mut left: Vec<PathBuf> =
         inside.into_iter().filter_map(|shelter| removed_or_left(shelter.cgroup?)).collect();
     if result.is_err() {
+        background.hierarchy.detach(&adopting);
         background.tear_down();
     } else {
         left.extend(removed_or_left(background.cgroup));
-        reaper::start_reaper(left, &signals);
+        reaper::start_reaper(left, adopting, &signals);
     }
     result
 }
@@ -117,6 +125,8 @@ struct HomeBackgrounds<'run, 'obj> {
     background: &'run Background<'obj>,
     choice: &'run Choice,
     inside: Vec<HomeBackground>,
+    /// The programs for connections from before.
+    adopting: Vec<Attached>,
 }
 
 struct HomeBackground {
@@ -157,6 +167,18 @@ impl HomeBackgrounds<'_, '_> {
     /// background starts there, and is not new.
     fn unplaced_children(&self, processes: &BTreeSet<i32>) -> Vec<i32> {
         children_of(processes).filter(|&child| self.is_outside(child)).collect()
+    }
+
+    /// Makes it possible that connections from before yield in what they receive. The hooks of a socket are those of the
+    /// cgroup in which it was made: usually the one from which its process was moved.
+    fn adopt_windows(&mut self) {
+        for home in &self.inside {
+            let directory = File::open(self.background.hierarchy.path_of(&home.home));
+            let hooks = &self.background.hooks;
+            self.adopting.extend(
+                directory.ok().and_then(|cgroup| hooks.attach_adopting(&home.home, cgroup.as_fd())),
+            );
+        }
     }
 
     fn make(&self, home: PathBuf) -> Result<HomeBackground> {
@@ -216,12 +238,11 @@ fn move_all(
     }
     let (mut socket_changes, mut done) = (SocketChanges::default(), BTreeSet::new());
     let releases = Releases::find();
+    backgrounds.adopt_windows();
+    let receives = backgrounds.background.hooks.slows_received();
+    let wanted = SocketSettings { receives, ..choice.wanted(Some(&releases)) };
     for &process in &moved {
-        match existing_sockets::change_sockets_of(
-            process,
-            choice.wanted(Some(&releases)),
-            &mut done,
-        ) {
+        match existing_sockets::change_sockets_of(process, wanted, &mut done) {
             Ok(of_process) => socket_changes.add(of_process),
             Err(error) if existing_sockets::has_ended(&error) => {}
             Err(error) => {

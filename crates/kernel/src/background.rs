@@ -46,6 +46,8 @@ pub struct Choice {
     pub hours: Option<TimeWindow>,
     /// Mark IPv4 traffic of IPv6 sockets by system calls, as on kernels before 6.13; for tests.
     pub mapped_by_parent: bool,
+    /// Received traffic does not yield, as on kernels without the hook for it; for tests.
+    pub no_receive_hook: bool,
 }
 
 impl Choice {
@@ -58,6 +60,8 @@ impl Choice {
             releases,
             leaving: None,
             only_others: false,
+            sends: self.direction.sends(),
+            receives: false,
         }
     }
 
@@ -189,6 +193,7 @@ impl<'obj> Background<'obj> {
             dscp: choice.dscp,
             sockets: sockets.as_deref(),
             mapped_by_parent: choice.mapped_by_parent,
+            no_receive_hook: choice.no_receive_hook,
             admits: shares,
             weights: weights.as_ref().map(|(path, weight)| (path.as_path(), *weight)),
             direction: choice.direction,

@@ -18,6 +18,7 @@ use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, fstatfs};
 use nix::sys::statvfs::FsFlags;
 
 use crate::error::{Error, Result};
+use crate::receive::Attached;
 use crate::{mounts, sys};
 
 const PREFIX: &str = "lull.";
@@ -163,6 +164,15 @@ impl Hierarchy {
     pub(crate) fn events_of(&self, cgroup: &Path) -> Option<File> {
         let below = cgroup.strip_prefix(&self.top).ok()?;
         File::open(self.path().join(below).join("cgroup.events")).ok()
+    }
+
+    /// Takes programs off their cgroups, as far as these exist.
+    pub(crate) fn detach(&self, attached: &[Attached]) {
+        for attached in attached {
+            if let Ok(cgroup) = File::open(self.path_of(&attached.cgroup)) {
+                attached.detach(cgroup.as_fd());
+            }
+        }
     }
 
     /// The cgroup of this process, by its name in `/proc/PID/cgroup`.

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::hooks::LOWER_EFFORT;
 use crate::owners::socket_inode;
+use crate::receive::ADOPT;
 use crate::release::Releases;
 use crate::sys;
 
@@ -33,6 +34,10 @@ pub(crate) struct SocketSettings<'a> {
     pub(crate) leaving: Option<&'a BTreeSet<String>>,
     /// Sockets that use it already are left unchanged.
     pub(crate) only_others: bool,
+    /// What they send is changed.
+    pub(crate) sends: bool,
+    /// What they receive yields from now on.
+    pub(crate) receives: bool,
 }
 
 /// The changed sockets of processes, and the unchanged ones.
@@ -55,6 +60,8 @@ enum Exception {
     Unseen(String),
     /// The class of its packets.
     Unmarked(&'static str),
+    /// What it receives.
+    Receiving,
 }
 
 /// Sockets of a process with the same result.
@@ -91,6 +98,9 @@ impl Sockets {
             Exception::Unseen(why) => format!("{sockets}{whose} that cannot be fetched: {why}"),
             Exception::Unmarked(what) if self.count == 1 => format!("{what}{whose}{which}"),
             Exception::Unmarked(what) => format!("{what} of {sockets}{whose}{which}"),
+            Exception::Receiving => {
+                format!("what {sockets}{whose}{which} may receive, from before")
+            }
         }
     }
 }
@@ -188,6 +198,8 @@ pub(crate) fn change_sockets_of(
         if let Some(leaving) = wanted.leaving
             && !sys::congestion(socket.as_fd()).is_ok_and(|name| leaving.contains(&name))
         {
+            // Its window may yield (`--direction receive`).
+            wanted.releases.inspect(|releases| releases.release(socket.as_fd()));
             continue;
         }
         if wanted.only_others
@@ -195,7 +207,14 @@ pub(crate) fn change_sockets_of(
         {
             continue;
         }
-        match change_socket(socket.as_fd(), family, wanted) {
+        let changed = match wanted.sends {
+            true => change_socket(socket.as_fd(), family, wanted),
+            false => Ok(None),
+        };
+        if wanted.receives && !adopt_window(socket.as_fd()) {
+            socket_changes.except(Exception::Receiving, pid, address(&socket));
+        }
+        match changed {
             Ok(None) => {}
             Ok(Some(unmarked)) => {
                 socket_changes.except(Exception::Unmarked(unmarked), pid, address(&socket));
@@ -287,6 +306,23 @@ fn change_socket(
     }
 }
 
+/// Makes what the sockets of a process receive stop yielding, where [`adopt_window`] did.
+pub(crate) fn release_windows_of(pid: i32) {
+    for (_, socket) in sockets(pid).into_iter().flatten() {
+        let Ok(socket) = socket else { continue };
+        if tcp_family(socket.as_fd()).is_some() {
+            // Others know no such option.
+            let none = 0u32.to_ne_bytes();
+            let _ = sys::set_option(socket.as_fd(), libc::IPPROTO_TCP, ADOPT, &none);
+        }
+    }
+}
+
+/// Makes what a socket receives yield; returns whether it does.
+fn adopt_window(socket: BorrowedFd<'_>) -> bool {
+    sys::set_option(socket, libc::IPPROTO_TCP, ADOPT, &1u32.to_ne_bytes()).is_ok()
+}
+
 /// Chooses a congestion control for a socket. Returns whether the socket uses it then.
 fn takes(socket: BorrowedFd<'_>, congestion: &str) -> io::Result<bool> {
     sys::set_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, congestion.as_bytes())?;
@@ -345,6 +381,7 @@ mod tests {
         }
         other.except(Exception::Unmarked("the DSCP"), PROCESS, Some("c:1".to_owned()));
         other.except(Exception::Unmarked("the DSCP"), std::process::id() as i32, None);
+        other.except(Exception::Receiving, PROCESS, Some("d:1".to_owned()));
         socket_changes.add(other);
         let expected = [
             "2 connections that a listener has not accepted yet",
@@ -352,6 +389,7 @@ mod tests {
             "2 sockets of process 0 that cannot be fetched: denied",
             "the DSCP of process 0 (c:1)",
             "the DSCP",
+            "what 1 socket of process 0 (d:1) may receive, from before",
         ];
         assert_eq!(socket_changes.foreground(), expected);
     }

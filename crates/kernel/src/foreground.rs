@@ -55,6 +55,8 @@ pub(crate) fn take_back(
 ) -> Result<Adopted> {
     let mut backgrounds = loaded()?;
     let mut foreground = Vec::new();
+    // The reaper takes off the programs for them as soon as their background is empty.
+    processes.iter().for_each(|&process| existing_sockets::release_windows_of(process));
     restore_cgroup(hierarchy, first, &mut backgrounds)?;
     for &process in processes.iter().filter(|&&process| process != first) {
         match restore_cgroup(hierarchy, process, &mut backgrounds) {
@@ -112,6 +114,8 @@ fn release(
                 releases: Some(&releases),
                 leaving: Some(backgrounds),
                 only_others: false,
+                sends: true,
+                receives: false,
             };
             existing_sockets::change_sockets_of(process, wanted, &mut done)
         });

@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::admission::{Admission, admit};
 use crate::attach::attach_beside_others;
 use crate::error::{Error, Result};
-use crate::receive::{Direction, yield_received};
+use crate::receive::{Attached, Direction, ReceiveHooks};
 use crate::skeletons::exec::{ExecSkel, ExecSkelBuilder};
 use crate::udp::{Udp, UdpTraffic, Yielding, yield_udp};
 
@@ -110,6 +110,8 @@ pub(crate) struct HookSettings<'a> {
     pub(crate) sockets: Option<&'a Path>,
     /// System calls mark IPv4 traffic of IPv6 sockets, as on old kernels.
     pub(crate) mapped_by_parent: bool,
+    /// The kernel rejects the programs for received traffic.
+    pub(crate) no_receive_hook: bool,
     /// Connections that start together are admitted one after the other.
     pub(crate) admits: bool,
     /// The pinned map with the weights of sockets of `lull`, and the weight of those of this background.
@@ -134,6 +136,7 @@ pub(crate) struct Hooks<'obj> {
     /// Which traffic yields, and the weight of downloads.
     direction: Direction,
     weight: Option<u32>,
+    no_receive_hook: bool,
     /// Why received traffic does not yield.
     not_received: RefCell<Option<String>>,
     /// The treatment of UDP, and the pinned map of sockets of `lull`.
@@ -189,6 +192,7 @@ impl<'obj> Hooks<'obj> {
             not_admitted: RefCell::default(),
             direction,
             weight,
+            no_receive_hook: settings.no_receive_hook,
             not_received: RefCell::default(),
             udp: settings.udp,
             sharing: sockets.filter(|_| settings.admits).map(Path::to_owned),
@@ -214,9 +218,8 @@ impl<'obj> Hooks<'obj> {
             *self.not_admitted.borrow_mut() = Some(error.to_string());
         }
         // On kernels without this feature, sent traffic still yields.
-        let released = self.skeleton.maps.lull_released.as_fd();
         if self.direction.receives()
-            && let Err(error) = yield_received(cgroup, released, self.weight)
+            && let Err(error) = self.receive_hooks().attach(cgroup)
         {
             *self.not_received.borrow_mut() = Some(error.to_string());
         }
@@ -225,6 +228,26 @@ impl<'obj> Hooks<'obj> {
             *self.yielding.borrow_mut() = Some(yielding.map_err(|error| error.to_string()));
         }
         Ok(())
+    }
+
+    fn receive_hooks(&self) -> ReceiveHooks<'_> {
+        let maps = &self.skeleton.maps;
+        ReceiveHooks {
+            released: maps.lull_released.as_fd(),
+            clamps: maps.window_clamps.as_fd(),
+            weight: self.weight,
+            no_hook: self.no_receive_hook,
+        }
+    }
+
+    /// Attaches the programs for connections from before to the cgroup in which they were made. Without them, and
+    /// where received traffic does not yield, these connections stay as they are.
+    pub(crate) fn attach_adopting(
+        &self,
+        called: &Path,
+        cgroup: BorrowedFd<'_>,
+    ) -> Option<Attached> {
+        self.slows_received().then(|| self.receive_hooks().attach_adopting(called, cgroup).ok())?
     }
 
     /// The traffic over UDP; `None` if that does not yield.

@@ -15,6 +15,7 @@ use nix::sys::signal::{SigmaskHow, sigprocmask};
 
 use crate::background::clean_up;
 use crate::cgroup::Hierarchy;
+use crate::receive::Attached;
 use crate::signals::Signals;
 use crate::sys;
 
@@ -22,15 +23,15 @@ use crate::sys;
 const MAX_WAIT_MILLIS: u16 = 5_000;
 
 /// Leaves a process behind that removes these cgroups, named as in `/proc/PID/cgroup`, when they are empty,
-/// and the resources that they alone needed. Without another process the next `lull` does that.
-pub(crate) fn start_reaper(cgroups: Vec<PathBuf>, signals: &Signals) {
+/// and the resources that they alone needed; then it takes off `attached`. Without another process the next `lull` does that.
+pub(crate) fn start_reaper(cgroups: Vec<PathBuf>, attached: Vec<Attached>, signals: &Signals) {
     if cgroups.is_empty() || is_main_process_of_unit() {
         return;
     }
     let mask = signals.mask;
     let _ = sys::fork_detached(c"lull-reaper", || {
         let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&mask), None);
-        wait_and_clean_up(cgroups);
+        wait_and_clean_up(cgroups, &attached);
     });
 }
 
@@ -40,13 +41,14 @@ fn is_main_process_of_unit() -> bool {
     env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid == std::process::id().to_string())
 }
 
-fn wait_and_clean_up(cgroups: Vec<PathBuf>) {
+fn wait_and_clean_up(cgroups: Vec<PathBuf>, attached: &[Attached]) {
     let Ok(hierarchy) = Hierarchy::open() else { return };
     for cgroup in cgroups {
         let Some(events) = hierarchy.events_of(&cgroup) else { continue };
         wait_until_empty(events);
         clean_up(&hierarchy);
     }
+    hierarchy.detach(attached);
 }
 
 /// Returns when a cgroup has no process left, or no longer exists.

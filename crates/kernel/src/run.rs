@@ -131,7 +131,7 @@ fn run_as_root(program: &Program<'_>) -> Result<Outcome> {
     let cgroup = background.cgroup.called().to_owned();
     let is_gone = background.tear_down();
     if !is_gone {
-        reaper::start_reaper(vec![cgroup], program.signals);
+        reaper::start_reaper(vec![cgroup], Vec::new(), program.signals);
     }
     result
 }

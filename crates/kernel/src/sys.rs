@@ -102,6 +102,18 @@ pub(crate) fn attach_to_cgroup(
     check(result).map(drop)
 }
 
+/// Takes a program off a cgroup.
+pub(crate) fn detach_from_cgroup(
+    program: BorrowedFd<'_>,
+    cgroup: BorrowedFd<'_>,
+    kind: bpf_attach_type,
+) -> io::Result<()> {
+    // SAFETY: takes integers; both descriptors are open during the call.
+    let result =
+        unsafe { libbpf_sys::bpf_prog_detach2(program.as_raw_fd(), cgroup.as_raw_fd(), kind) };
+    check(result).map(drop)
+}
+
 /// The ids of the programs that run for a cgroup: its own and those of the outer cgroups.
 pub(crate) fn effective_programs(
     cgroup: BorrowedFd<'_>,

@@ -98,6 +98,7 @@ pub(super) fn parse(line: &str) -> Option<Choice> {
         udp: Udp::Pass,
         hours: None,
         mapped_by_parent: false,
+        no_receive_hook: false,
     };
     let mut zone = 0;
     for word in words {

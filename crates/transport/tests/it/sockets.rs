@@ -218,6 +218,7 @@ fn overruled_congestion_control_is_detected() {
         udp: lull_kernel::Udp::Pass,
         hours: None,
         mapped_by_parent: false,
+        no_receive_hook: false,
     };
     let outcome = run(&words.map(OsString::from), &choice, None).unwrap();
     assert_eq!(outcome.ending, Ending::Exited(0));
