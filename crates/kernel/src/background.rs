@@ -18,7 +18,7 @@ use crate::slice_mark::slices;
 use crate::state::{PinFolder, State};
 use crate::time_window::TimeWindow;
 use crate::udp::Udp;
-use crate::{jobs, machine};
+use crate::{elsewhere, jobs, machine};
 
 /// The settings for the connections of a background cgroup.
 #[derive(Clone, Debug)]
@@ -175,7 +175,12 @@ impl<'obj> Background<'obj> {
         make: impl FnOnce() -> Result<(Cgroup, Option<String>)>,
         state: Option<&State<'_>>,
     ) -> Result<(Cgroup, Option<String>, Hooks<'obj>)> {
-        let folder = state.and_then(|state| state.find(&choice.congestion));
+        let found = state.and_then(|state| state.find(&choice.congestion));
+        // A container has a BPF file system of its own, and the host's congestion controls.
+        let elsewhere = found.is_none().then(|| elsewhere::find(state)).flatten();
+        let other = elsewhere.as_ref().map_or(Ok(None), State::open_existing)?;
+        let folder = found.or_else(|| other.as_ref()?.find(&choice.congestion));
+        drop(other);
         let algorithm = folder.as_ref().and_then(PinFolder::algorithm);
         // One that was loaded under another name.
         choice.check(algorithm)?;
@@ -200,7 +205,8 @@ impl<'obj> Background<'obj> {
             udp: choice.udp,
             weight: choice.weight,
         };
-        let hooks = Hooks::load(storage, &settings)?;
+        let mut hooks = Hooks::load(storage, &settings)?;
+        hooks.elsewhere = elsewhere;
         let (cgroup, why_outside) = make()?;
         let named = choice.name.as_deref();
         let named = named.map_or(Ok(()), |name| jobs::set_name(cgroup.directory(), name));

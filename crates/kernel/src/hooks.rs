@@ -19,6 +19,7 @@ use serde::Serialize;
 use crate::admission::{Admission, admit};
 use crate::attach::attach_beside_others;
 use crate::error::{Error, Result};
+use crate::mounts::Bpffs;
 use crate::receive::{Attached, Direction, ReceiveHooks};
 use crate::skeletons::exec::{ExecSkel, ExecSkelBuilder};
 use crate::udp::{Udp, UdpTraffic, Yielding, yield_udp};
@@ -142,6 +143,8 @@ pub(crate) struct Hooks<'obj> {
     /// The treatment of UDP, and the pinned map of sockets of `lull`.
     udp: Udp,
     sharing: Option<PathBuf>,
+    /// Where that is, if only this process sees it.
+    pub(crate) elsewhere: Option<Bpffs>,
     /// The virtual queues of UDP, or why there are none.
     yielding: RefCell<Option<Result<Yielding, String>>>,
 }
@@ -196,6 +199,7 @@ impl<'obj> Hooks<'obj> {
             not_received: RefCell::default(),
             udp: settings.udp,
             sharing: sockets.filter(|_| settings.admits).map(Path::to_owned),
+            elsewhere: None,
             yielding: RefCell::default(),
         })
     }

@@ -30,6 +30,7 @@ mod constants;
 mod control;
 mod delegation;
 mod doctor;
+mod elsewhere;
 mod error;
 mod existing_sockets;
 mod foreground;

@@ -226,7 +226,7 @@ fn try_register(folder: &PinFolder, name: &str, record: Record) -> Result<()> {
         watch.sent.pin(folder.foreground()).map_err(Error::bpf(what))?;
         watch.received.pin(folder.foreground_received()).map_err(Error::bpf(what))?;
     }
-    record.pin(&folder.record())?;
+    record.pin(folder, name)?;
     let mut link = control.register()?;
     link.pin(folder.link()).map_err(Error::bpf("pin the congestion control"))
 }

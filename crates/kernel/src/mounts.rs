@@ -13,6 +13,7 @@ use nix::sys::statfs::{BPF_FS_MAGIC, fstatfs};
 
 use crate::error::{Error, Result};
 use crate::process::parent;
+use crate::sys;
 
 /// The usual mount point of the BPF file system.
 const BPFFS: &str = "/sys/fs/bpf";
@@ -185,6 +186,11 @@ impl Bpffs {
         }
         in_oldest_namespace(mount_bpffs).map_err(no_bpffs)?;
         Self::find()?.ok_or_else(|| no_bpffs(io::ErrorKind::NotFound.into()))
+    }
+
+    /// A new one that only this process sees.
+    pub(crate) fn private() -> io::Result<Self> {
+        Ok(Bpffs { root: Some(File::from(sys::detached_bpffs()?)), is_ours: false })
     }
 
     /// A path that leads there from any namespace, while this value exists.

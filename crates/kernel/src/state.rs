@@ -9,7 +9,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, libbpf_sys};
 use lull_cc::Window;
@@ -21,7 +21,7 @@ use crate::machine;
 use crate::mounts::Bpffs;
 use crate::parameters::{Algorithm, Parameters};
 
-const DIRECTORY: &str = "lull";
+pub(crate) const DIRECTORY: &str = "lull";
 const LINK: &str = "link";
 const SOCKETS: &str = "sockets";
 const PATHS: &str = "paths";
@@ -29,6 +29,8 @@ const FOREGROUND: &str = "foreground";
 const FOREGROUND_RECEIVED: &str = "foreground_received";
 const WEIGHTS: &str = "weights";
 const RECORD: &str = "record";
+/// The name of the map with the record.
+pub(crate) const RECORD_NAME: &str = "lull_record";
 
 /// The directory of everything that is loaded, locked.
 #[derive(Debug)]
@@ -112,6 +114,11 @@ impl Drop for State<'_> {
 }
 
 impl PinFolder {
+    /// The folder at this path.
+    pub(crate) fn at(path: &Path) -> Self {
+        PinFolder(path.to_owned())
+    }
+
     pub(crate) fn directory(&self) -> &Path {
         &self.0
     }
@@ -126,8 +133,7 @@ impl PinFolder {
 
     /// The kernel's id of the map with the state of each socket.
     pub(crate) fn sockets_id(&self) -> Option<u32> {
-        let map = MapHandle::from_pinned_path(self.sockets()).ok()?;
-        Some(map.info().ok()?.info.id)
+        id_at(&self.sockets())
     }
 
     pub(crate) fn paths(&self) -> PathBuf {
@@ -163,7 +169,9 @@ impl PinFolder {
 
     /// When it was loaded.
     pub(crate) fn since(&self) -> Option<SystemTime> {
-        fs::metadata(self.link()).and_then(|metadata| metadata.modified()).ok()
+        let record = MapHandle::from_pinned_path(self.record()).ok()?;
+        let location = Location::read(&record)?;
+        Some(UNIX_EPOCH + Duration::from_secs(location.since))
     }
 
     /// Removes every pin; the link first, so that an interruption leaves no half.
@@ -177,6 +185,67 @@ impl PinFolder {
     }
 }
 
+/// The kernel's id of the map that is pinned at a path.
+fn id_at(path: &Path) -> Option<u32> {
+    Some(MapHandle::from_pinned_path(path).ok()?.info().ok()?.info.id)
+}
+
+/// Which congestion control a record belongs to, for those that see no pins of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Location {
+    /// Its name.
+    pub(crate) name: String,
+    /// The kernel's ids of its maps; 0 if it has none.
+    pub(crate) sockets: u32,
+    pub(crate) paths: u32,
+    pub(crate) weights: u32,
+    /// When it was loaded, in seconds since the Unix epoch.
+    pub(crate) since: u64,
+}
+
+impl Location {
+    const WORDS: usize = 6;
+    /// Bytes of the name.
+    const NAME: usize = 16;
+
+    /// That of the maps that are pinned in a folder.
+    fn of(folder: &PinFolder, name: &str) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Location {
+            name: name.to_owned(),
+            sockets: id_at(&folder.sockets()).unwrap_or(0),
+            paths: id_at(&folder.paths()).unwrap_or(0),
+            weights: id_at(&folder.weights()).unwrap_or(0),
+            since: now.as_secs(),
+        }
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.name.clone().into_bytes();
+        bytes.resize(Self::NAME, 0);
+        let words = [self.sockets.into(), self.paths.into(), self.weights.into(), self.since];
+        bytes.extend(words.iter().flat_map(|word: &u64| word.to_ne_bytes()));
+        bytes
+    }
+
+    /// The one in a map; none if another version of Lull made the map.
+    pub(crate) fn read(map: &MapHandle) -> Option<Self> {
+        let bytes = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??;
+        Record::from_bytes(&bytes)?;
+        let bytes = &bytes[Record::WORDS * 8..];
+        let (name, numbers) = bytes.split_at_checked(Self::NAME)?;
+        let name = name.split(|&byte| byte == 0).next()?;
+        let word = |at: usize| {
+            let bytes = numbers.get(at * 8..at * 8 + 8)?;
+            Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+        };
+        let id = |at: usize| u32::try_from(word(at)?).ok();
+        let name = String::from_utf8(name.to_vec()).ok()?;
+        machine::check_name(&name).ok()?;
+        Some(Location { name, sockets: id(0)?, paths: id(1)?, weights: id(2)?, since: word(3)? })
+    }
+}
+
 /// The contents of the map `record` about a loaded congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
@@ -187,7 +256,7 @@ pub(crate) struct Record {
 
 impl Record {
     /// The version of the record's words.
-    const VERSION: u64 = 3;
+    const VERSION: u64 = 4;
     const WORDS: usize = 10;
     /// The version of each socket's state: another one may have the same size and another meaning. It follows
     /// from the text of `bpf/*_types.h`, so it need not be raised by hand.
@@ -223,6 +292,7 @@ impl Record {
     fn from_bytes(bytes: &[u8]) -> Option<(Self, bool)> {
         let words: Vec<u64> = bytes
             .chunks_exact(8)
+            .take(Self::WORDS)
             .map(|chunk| u64::from_ne_bytes(chunk.try_into().expect("chunks have eight bytes")))
             .collect();
         let [
@@ -263,17 +333,17 @@ impl Record {
         Some((record, state == Self::STATE))
     }
 
-    /// Pins a new map that contains the record.
-    pub(crate) fn pin(self, path: &Path) -> Result<()> {
+    /// Pins a new map that contains the record, in a folder that has all other maps.
+    pub(crate) fn pin(self, folder: &PinFolder, name: &str) -> Result<()> {
         let options = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
             ..Default::default()
         };
-        let size = (Self::WORDS * 8) as u32;
-        let mut map = MapHandle::create(MapType::Array, Some("lull_record"), 4, size, 1, &options)
+        let size = ((Self::WORDS + Location::WORDS) * 8) as u32;
+        let mut map = MapHandle::create(MapType::Array, Some(RECORD_NAME), 4, size, 1, &options)
             .map_err(Error::bpf("make a map"))?;
-        self.write(&map)?;
-        map.pin(path).map_err(Error::bpf("pin a map"))
+        self.write(&map, &Location::of(folder, name))?;
+        map.pin(folder.record()).map_err(Error::bpf("pin a map"))
     }
 
     /// Replaces the pinned one, as a version with another socket state would.
@@ -283,12 +353,14 @@ impl Record {
             MapHandle::from_pinned_path(path).map_err(Error::bpf("open the parameters' map"))?;
         let mut bytes = self.to_bytes();
         *bytes.last_mut().expect("a record has words") ^= 1;
+        bytes.extend(Location::read(&map).expect("it has a location").to_bytes());
         map.update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY)
             .map_err(Error::bpf("store the parameters"))
     }
 
-    fn write(self, map: &MapHandle) -> Result<()> {
-        map.update(&0u32.to_ne_bytes(), &self.to_bytes(), MapFlags::ANY)
+    fn write(self, map: &MapHandle, location: &Location) -> Result<()> {
+        let bytes = [self.to_bytes(), location.to_bytes()].concat();
+        map.update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY)
             .map_err(Error::bpf("store the parameters"))
     }
 
@@ -296,7 +368,9 @@ impl Record {
     pub(crate) fn replace(self, path: &Path) -> Result<()> {
         let map =
             MapHandle::from_pinned_path(path).map_err(Error::bpf("open the parameters' map"))?;
-        self.write(&map)
+        let what = "read the parameters";
+        let unknown = || Error::io(what)(io::ErrorKind::InvalidData.into());
+        self.write(&map, &Location::read(&map).ok_or_else(unknown)?)
     }
 
     /// Reads the pinned record; None if another version of Lull wrote it.

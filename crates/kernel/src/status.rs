@@ -11,8 +11,8 @@ use crate::owners::owners;
 use crate::parameters::Parameters;
 use crate::paths::{self, SharedPath};
 use crate::sockets::{self, Socket};
-use crate::state::{PinFolder, Record, State};
-use crate::{control, machine};
+use crate::state::{Record, State};
+use crate::{control, elsewhere, machine};
 
 /// A loaded congestion control.
 #[derive(Clone, Debug)]
@@ -60,8 +60,16 @@ pub fn status() -> Result<Vec<Status>> {
         Some(state) => loaded(state)?,
         None => Vec::new(),
     };
-    all.extend(unloaded(state.as_ref())?);
-    drop(state);
+    // In a container, the host has loaded others.
+    let elsewhere = elsewhere::find(state.as_ref());
+    let other = elsewhere.as_ref().map_or(Ok(None), State::open_existing)?;
+    if let Some(other) = &other {
+        all.extend(loaded(other)?);
+    }
+    let states = Vec::from_iter(state.iter().chain(&other));
+    all.extend(unloaded(&states)?);
+    drop(states);
+    drop((state, other));
     if all.iter().any(|status| !status.sockets.is_empty()) {
         let owners = owners();
         for socket in all.iter_mut().flat_map(|status| &mut status.sockets) {
@@ -106,13 +114,13 @@ fn loaded(state: &State<'_>) -> Result<Vec<Status>> {
 ///
 /// Their maps are those of our programs that are pinned nowhere. Controls that another process of Lull
 /// registered for itself are not included.
-fn unloaded(state: Option<&State<'_>>) -> Result<Vec<Status>> {
-    let places = |state: &State<'_>| {
+fn unloaded(states: &[&State<'_>]) -> Result<Vec<Status>> {
+    let places = |state: &&State<'_>| {
         let names = state.names().into_iter();
         names.filter_map(|name| state.find(&name)).collect::<Vec<_>>()
     };
     let pinned: Vec<u32> =
-        state.map(places).unwrap_or_default().iter().filter_map(PinFolder::sockets_id).collect();
+        states.iter().flat_map(places).filter_map(|place| place.sockets_id()).collect();
     let mut by_name = BTreeMap::<String, Vec<Socket>>::new();
     for id in control::maps_of_sockets() {
         let Some(map) = Some(id).filter(|id| !pinned.contains(id)).and_then(open_map) else {
@@ -122,7 +130,7 @@ fn unloaded(state: Option<&State<'_>>) -> Result<Vec<Status>> {
             by_name.entry(name).or_default().push(socket);
         }
     }
-    let is_pinned = |name: &str| state.is_some_and(|state| state.find(name).is_some());
+    let is_pinned = |name: &str| states.iter().any(|state| state.find(name).is_some());
     by_name.retain(|name, _| is_pinned(name) || !machine::is_registered(name));
     let status = |(name, sockets)| Status {
         name,

@@ -61,10 +61,18 @@ pub(crate) fn pidfd_getfd(process: BorrowedFd<'_>, fd: i32) -> io::Result<OwnedF
 
 /// Mounts cgroup v2 without a mount point; it disappears when the descriptor is closed.
 pub(crate) fn detached_cgroup2() -> io::Result<OwnedFd> {
+    detached_mount(c"cgroup2")
+}
+
+/// Mounts a new BPF file system likewise.
+pub(crate) fn detached_bpffs() -> io::Result<OwnedFd> {
+    detached_mount(c"bpf")
+}
+
+fn detached_mount(name: &CStr) -> io::Result<OwnedFd> {
     const FSOPEN_CLOEXEC: c_int = 1;
     const FSMOUNT_CLOEXEC: c_int = 1;
     const FSCONFIG_CMD_CREATE: c_int = 6;
-    let name = c"cgroup2";
     // SAFETY: `name` is a string that outlives the call.
     let context = owned(unsafe { libc::syscall(libc::SYS_fsopen, name.as_ptr(), FSOPEN_CLOEXEC) })?;
     // SAFETY: this command of fsconfig reads neither key nor value.

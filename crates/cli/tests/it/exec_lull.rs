@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Kept, LULL, Variant, eventually, finish, lull, shell};
+use crate::support::{Kept, LULL, Variant, eventually, finish, lull, private_shell, shell};
 use lull_testing::needs;
 use serde_json::Value;
 
@@ -210,4 +210,33 @@ until ip netns exec far ss -ltn | grep -q 7000; do sleep 0.05; done
         assert!(said.out.starts_with("True"), "{said:?}");
     }
     panic!("the link never came up in time");
+}
+
+/// Opens two ends of a connection, and prints `lull kernel status --json` meanwhile.
+const SHOWS_STATUS: &str = "import os, socket, subprocess
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(listener.getsockname())
+server = listener.accept()[0]
+client.sendall(bytes(1000))
+server.recv(1000)
+print(subprocess.run([os.environ['LULL'], 'kernel', 'status', '--json'], stdout=subprocess.PIPE, text=True).stdout)";
+
+/// It has a BPF file system of its own, and the host's congestion controls.
+#[test]
+fn container_sees_connections_and_yielding_times() {
+    needs!(lull_testing::bpf(), lull_testing::root(), lull_testing::command("python3"));
+    let control = Variant::load(&["--algorithm", "lull"]);
+    let script =
+        r#"mount -t bpf none /sys/fs/bpf && exec "$LULL" exec --cc "$1" --json -- python3 -c "$2""#;
+    let said = finish(&mut private_shell(script, &[&control.0, SHOWS_STATUS]));
+    assert_eq!(said.code(), Some(0), "{said:?}");
+    let all: Value =
+        serde_json::from_str(&said.out).unwrap_or_else(|why| panic!("{why}: {said:?}"));
+    let mut all = all.as_array().unwrap().iter();
+    let own = all.find(|status| status["name"] == control.0.as_str());
+    let own = own.unwrap_or_else(|| panic!("{said:?}"));
+    assert_eq!(own["sockets"].as_array().map(Vec::len), Some(2), "{own}");
+    assert_eq!(own["paths"].as_array().map(Vec::len), Some(1), "{own}");
+    let summary: Value = serde_json::from_str(&said.err).unwrap();
+    assert!(summary["yielding_seconds"].is_number(), "{summary}");
 }
