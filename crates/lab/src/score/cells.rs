@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Which of the two sets of cells runs.
+/// Which of the sets of cells runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Set {
@@ -13,6 +13,8 @@ pub enum Set {
     Tuned,
     /// The cells that no controller was tuned on.
     HeldOut,
+    /// The cells of the targets for downloads; most groups have none.
+    Downloads,
 }
 
 impl Set {
@@ -21,26 +23,28 @@ impl Set {
         match self {
             Set::Tuned => 7,
             Set::HeldOut => 101,
+            Set::Downloads => 201,
         }
     }
 
     /// The bottlenecks that most groups use; the first two also serve the shorter lists.
-    pub(super) fn networks(self) -> [Network; 4] {
-        let pairs = match self {
-            Set::Tuned => [(10, 50), (100, 20), (100, 200), (1, 100)],
-            Set::HeldOut => [(20, 30), (50, 80), (5, 120), (200, 10)],
+    pub(super) fn networks(self) -> Vec<Network> {
+        let pairs: &[(u64, u64)] = match self {
+            Set::Tuned => &[(10, 50), (100, 20), (100, 200), (1, 100)],
+            Set::HeldOut => &[(20, 30), (50, 80), (5, 120), (200, 10)],
+            Set::Downloads => &[(10, 20), (10, 50), (10, 200), (100, 20), (100, 50), (100, 200)],
         };
-        pairs.map(Network::from)
+        pairs.iter().copied().map(Network::from).collect()
     }
 
     /// The bottlenecks of the groups that measure requests.
     pub(super) fn request_networks(self) -> [Network; 3] {
         let third = match self {
-            Set::Tuned => (10, 20),
+            Set::Tuned | Set::Downloads => (10, 20),
             Set::HeldOut => (5, 120),
         };
-        let [first, second, ..] = self.networks();
-        [first, second, third.into()]
+        let networks = self.networks();
+        [networks[0], networks[1], third.into()]
     }
 }
 
@@ -49,6 +53,7 @@ impl fmt::Display for Set {
         f.pad(match self {
             Set::Tuned => "tuned",
             Set::HeldOut => "held-out",
+            Set::Downloads => "downloads",
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Groups of cells, each about one property of a controller.
 //!
 //! Every group has two sets of cells. Controllers are tuned on one and judged on the other, whose rates,
-//! round-trip times and seeds differ.
+//! round-trip times and seeds differ. Some groups have a third one, of the targets for downloads.
 
 use std::fmt;
 use std::str::FromStr;
@@ -110,6 +110,9 @@ impl Group {
 
     /// The group's cells of a set, with this seed.
     pub fn cells(self, set: Set, seed: u64) -> Vec<Cell> {
+        if set == Set::Downloads {
+            return self.download_cells(seed);
+        }
         let all = &set.networks()[..];
         let two = &all[..2];
         let cubic = Foreground::Bulk(ForegroundControl::Cubic);
@@ -140,7 +143,7 @@ impl Group {
             Group::Lasting => {
                 let third = match set {
                     Set::Tuned => (2, 60),
-                    Set::HeldOut => (5, 120),
+                    Set::HeldOut | Set::Downloads => (5, 120),
                 };
                 let networks = [two[0], two[1], third.into()];
                 grid(&networks, &[Queue::bdp(1), Queue::bdp(8)], &[1, 8], Foreground::Lasting)
@@ -162,6 +165,27 @@ impl Group {
             Group::Idle => idle(set, seed),
             Group::Recorded => recorded(set, seed),
         }
+    }
+
+    /// The group's part of the grid of [`Set::Downloads`]: each network and queue, with 1, 8 and 64 connections.
+    fn download_cells(self, seed: u64) -> Vec<Cell> {
+        let cubic = Foreground::Bulk(ForegroundControl::Cubic);
+        let all = [Queue::SHALLOW, Queue::bdp(1), Queue::bdp(4), Queue::Codel, Queue::FqCodel];
+        let (queues, foreground) = match self {
+            Group::Shallow => (&all[..1], cubic),
+            Group::Bulk => (&all[1..3], cubic),
+            Group::Aqm => (&all[3..4], cubic),
+            Group::Fq => (&all[4..], cubic),
+            Group::Bbr => (&all[..], Foreground::Bulk(ForegroundControl::Bbr)),
+            Group::Idle => (&all[1..2], Foreground::None),
+            _ => return Vec::new(),
+        };
+        let networks = Set::Downloads.networks();
+        let mut cells = grid(&networks, queues, &[1, 8, 64], foreground, seed);
+        if self == Group::Idle {
+            cells.extend(pausing(Set::Downloads, foreground, seed));
+        }
+        cells
     }
 }
 
@@ -228,6 +252,7 @@ fn pausing(set: Set, foreground: Foreground, seed: u64) -> Vec<Cell> {
     let (network, pauses): (_, &[u64]) = match set {
         Set::Tuned => ((20, 30), &[2, 4, 8, 16]),
         Set::HeldOut => ((40, 60), &[3, 6, 12, 20]),
+        Set::Downloads => ((10, 50), &[2, 4, 8, 16]),
     };
     let with_pauses = |&longest_ms: &u64| {
         let mut cells = grid(&[network.into()], &[Queue::bdp(4)], &[1, 8], foreground, seed);
@@ -244,7 +269,7 @@ fn idle(set: Set, seed: u64) -> Vec<Cell> {
     cells.extend(grid(&set.networks(), &[Queue::bdp(1)], &[1, 8], none, seed));
     let local = match set {
         Set::Tuned => [((100, 1), 12), ((1000, 1), 2)],
-        Set::HeldOut => [((200, 1), 6), ((500, 2), 3)],
+        Set::HeldOut | Set::Downloads => [((200, 1), 6), ((500, 2), 3)],
     };
     for (network, times) in local {
         cells.extend(grid(&[network.into()], &[Queue::bdp(times)], &[1, 8], none, seed));
@@ -263,7 +288,7 @@ fn recorded(set: Set, seed: u64) -> Vec<Cell> {
             ((3, 50), 20, "mahimahi/ATT-LTE-driving-2016.up.gz"),
             ((1, 50), 20, "mahimahi/TMobile-UMTS-driving.up.gz"),
         ],
-        Set::HeldOut => &[
+        Set::HeldOut | Set::Downloads => &[
             ((5, 50), 20, "mahimahi/Verizon-LTE-short.down.gz"),
             ((5, 50), 20, "mahimahi/ATT-LTE-driving-2016.down.gz"),
             ((2, 50), 20, "mahimahi/TMobile-UMTS-driving.down.gz"),
@@ -289,6 +314,17 @@ mod tests {
             assert!(!tuned.is_empty() && !held_out.is_empty(), "{group}");
             assert!(tuned.iter().all(|cell| !held_out.contains(cell)), "{group}");
         }
+    }
+
+    #[test]
+    fn download_cells_are_the_whole_grid() {
+        let count = |group: Group| group.cells(Set::Downloads, 201).len();
+        let beside_cubic: usize =
+            [Group::Shallow, Group::Bulk, Group::Aqm, Group::Fq].map(count).iter().sum();
+        // Two rates, three round-trip times, five queues, three numbers of connections.
+        assert_eq!(beside_cubic, 2 * 3 * 5 * 3);
+        assert_eq!(count(Group::Bbr), beside_cubic);
+        assert_eq!(Group::ALL.map(count).iter().sum::<usize>(), 2 * beside_cubic + 18 + 8);
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod network;
 mod print;
 mod run;
 mod scheme;
+mod targets;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +34,7 @@ pub use measures::{CellScore, Line, Spread};
 pub use print::table;
 use run::Measured;
 pub use scheme::{Scheme, UnknownSchemeError};
+pub use targets::{Part, Targets};
 
 /// The settings of a score.
 #[derive(Clone, Debug)]
@@ -78,6 +80,8 @@ pub struct Report {
     pub seeds: Vec<u64>,
     /// One line per group and controller.
     pub lines: Vec<Line>,
+    /// How many cells of downloads are at their targets, for each controller; only for that set.
+    pub targets: Vec<Targets>,
     /// All cells, in the order of the lines.
     pub cells: Vec<CellScore>,
 }
@@ -126,11 +130,18 @@ fn report(settings: &Settings, seeds: Vec<u64>, scores: Vec<CellScore>) -> Repor
         for &scheme in &settings.schemes {
             let is_own = |one: &&CellScore| one.group == group && one.scheme == scheme;
             let own: Vec<&CellScore> = scores.iter().filter(is_own).collect();
+            if own.is_empty() {
+                continue;
+            }
             lines.push(Line::new(group, scheme, &own));
             ordered.extend(own.into_iter().cloned());
         }
     }
-    Report { set: settings.set, seeds, lines, cells: ordered }
+    let targets = match settings.set {
+        Set::Downloads => settings.schemes.iter().map(|&of| Targets::new(of, &ordered)).collect(),
+        Set::Tuned | Set::HeldOut => Vec::new(),
+    };
+    Report { set: settings.set, seeds, lines, targets, cells: ordered }
 }
 
 /// The traces of recorded links, by file.

@@ -23,6 +23,9 @@ pub fn table(report: &Report, with_cells: bool) -> String {
             report.cells.iter().filter(is_own).for_each(|cell| write_cell(&mut text, cell));
         }
     }
+    for targets in &report.targets {
+        let _ = writeln!(text, "{targets}");
+    }
     text
 }
 

@@ -34,6 +34,9 @@ pub enum Scheme {
     /// Downloads from CUBIC senders: their receivers yield by their advertised windows.
     #[serde(rename = "download-cubic")]
     DownloadCubic,
+    /// The same from Reno senders.
+    #[serde(rename = "download-reno")]
+    DownloadReno,
     /// The same from BBR senders.
     #[serde(rename = "download-bbr")]
     DownloadBbr,
@@ -46,12 +49,13 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    const ALL: [Scheme; 8] = [
+    const ALL: [Scheme; 9] = [
         Scheme::None,
         Scheme::Lull,
         Scheme::Nice,
         Scheme::Cubic,
         Scheme::DownloadCubic,
+        Scheme::DownloadReno,
         Scheme::DownloadBbr,
         Scheme::LedbatPlusPlus,
         Scheme::TcpLp,
@@ -65,6 +69,7 @@ impl Scheme {
             Scheme::Nice => "nice",
             Scheme::Cubic => "cubic",
             Scheme::DownloadCubic => "download-cubic",
+            Scheme::DownloadReno => "download-reno",
             Scheme::DownloadBbr => "download-bbr",
             Scheme::LedbatPlusPlus => "ledbat++",
             Scheme::TcpLp => "tcp-lp",
@@ -73,7 +78,7 @@ impl Scheme {
 
     /// Whether the receivers of the background yield.
     pub(super) fn steers(self) -> bool {
-        matches!(self, Scheme::DownloadCubic | Scheme::DownloadBbr)
+        matches!(self, Scheme::DownloadCubic | Scheme::DownloadReno | Scheme::DownloadBbr)
     }
 
     /// Makes the controllers of one host's connections, which share `path` under Lull; nothing without a
@@ -87,6 +92,7 @@ impl Scheme {
             }
             Scheme::Nice => ControllerFactory::new(|| Nice::new(NiceParameters::refined())),
             Scheme::Cubic | Scheme::DownloadCubic => ControllerFactory::new(Cubic::new),
+            Scheme::DownloadReno => ControllerFactory::new(Reno::new),
             Scheme::DownloadBbr => ControllerFactory::new(|| NeverAppLimited(Bbr::new(BBR_SEED))),
             Scheme::LedbatPlusPlus => ControllerFactory::new(LedbatPlusPlus::new),
             Scheme::TcpLp => ControllerFactory::new(|| TcpLp::new(TcpLpParameters::default())),

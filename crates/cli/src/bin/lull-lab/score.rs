@@ -20,6 +20,8 @@ Examples:
       score lull on two groups, with the seeds 7 and 8
   lull lab score --validation-cells
       use the rates, round-trip times and seeds that nothing was tuned on
+  lull lab score --download-cells --cc download-cubic,download-bbr
+      count the cells that are at the targets for downloads
   lull lab score bulk --cells
       show every cell of the group
   lull lab score --json | jq '.lines[] | {group, scheme, kept}'
@@ -66,9 +68,8 @@ pub(crate) struct ScoreArgs {
     /// The groups of cells [default: all]
     #[arg(value_name = "GROUP")]
     groups: Vec<Group>,
-    /// The background's congestion control: lull, nice, cubic, ledbat++, tcp-lp, download-cubic or download-bbr
-    /// (receivers that yield to such senders), or none; several are
-    /// separated by commas
+    /// The background's congestion control: lull, nice, cubic, ledbat++, tcp-lp, download-cubic, download-reno or
+    /// download-bbr (receivers that yield to such senders), or none; several are separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "nice,lull")]
     cc: Vec<Scheme>,
     /// How many seeds each cell runs with
@@ -77,6 +78,10 @@ pub(crate) struct ScoreArgs {
     /// Use the cells that nothing was tuned on
     #[arg(long, alias = "held-out")]
     validation_cells: bool,
+    /// Use the cells of the targets for downloads: 10 and 100 Mbit/s, 20, 50 and 200 ms, buffers of 0.25, 1 and 4 BDP, CoDel and
+    /// FQ-CoDel, 1, 8 and 64 connections. After the table is how many of them are at each target
+    #[arg(long, conflicts_with = "validation_cells")]
+    download_cells: bool,
     /// Show every cell
     #[arg(long)]
     cells: bool,
@@ -93,7 +98,11 @@ pub(crate) struct ScoreArgs {
 
 /// Scores the controllers.
 pub(crate) fn score(args: ScoreArgs) -> anyhow::Result<ExitCode> {
-    let set = if args.validation_cells { Set::HeldOut } else { Set::Tuned };
+    let set = match (args.validation_cells, args.download_cells) {
+        (_, true) => Set::Downloads,
+        (true, false) => Set::HeldOut,
+        (false, false) => Set::Tuned,
+    };
     let mut groups = distinct(&args.groups);
     if groups.is_empty() {
         groups = Group::ALL.to_vec();
