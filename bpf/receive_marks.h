@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause) */
 /*
  * Acknowledgements that were sent: the mirror of crates/cc/src/receive/marks.rs, the reference, which
- * says why each rule is there.
+ * says why each rule is there. RFC 9840, "Measuring Delays".
  */
 #ifndef LULL_RECEIVE_MARKS_H
 #define LULL_RECEIVE_MARKS_H

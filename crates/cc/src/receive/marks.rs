@@ -1,4 +1,7 @@
 //! Acknowledgements that were sent, and when the answer to them arrived.
+//!
+//! RFC 9840 ("Measuring Delays") takes the lowest delay of several packets, since a sender may pause. A mark goes further: it
+//! counts only if the sender had waited for the window.
 
 use crate::controller::reached;
 

@@ -12,7 +12,10 @@
 //! | loss | retransmission | a hole that three packets have not filled |
 //! | limited by the application | nothing to send | less arrived in a round-trip time than the window allowed |
 //!
-//! A window only shrinks as bytes arrive (RFC 9293 §3.8.6.2.1). So it never exceeds twice what arrived in the last
+//! RFC 9840 (rLEDBAT) has the same inputs: "Measuring Delays", and "Detecting Packet Losses and Retransmissions".
+//! There each connection has a window of its own.
+//!
+//! A window only shrinks as bytes arrive (RFC 9293 §3.8.6.2.1, and "Avoiding Window Shrinking" of RFC 9840). So it never exceeds twice what arrived in the last
 //! round-trip time, and four packets.
 //!
 //! A connection that does not use the path gets a window below one packet. Its sender is then held back by
