@@ -19,9 +19,10 @@ say "packages in clean systems, units under systemd, and the container image"
 scripts/packages.sh checked && scripts/packages-test.sh && scripts/systemd-test.sh || status=1
 scripts/image.sh --no-build checked && scripts/image-test.sh || status=1
 scripts/container-test.sh "$lull" || status=1
-say "real programs, and uploads beside a foreground that fills the link for ten minutes"
+say "real programs, and transfers beside a foreground that fills the link for ten minutes"
 scripts/real-programs.sh || status=1
 scripts/survival.sh 600 || status=1
+scripts/survival-download.sh 600 || status=1
 say "the quick cells of all plans"
 plans=('*')
 # Most of them replay a log, which is no part of the project.
