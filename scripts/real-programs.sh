@@ -15,7 +15,7 @@
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
 
-known=(curl wget aria2 chromium git rsync sftp scp apt pip restic skopeo podman)
+known=(curl curl-h2 wget aria2 chromium git rsync sftp scp apt pip restic skopeo podman)
 install=yes
 # The second run, on the emulated link, has them from the first.
 export MODES=${MODES:-exec,exec6,pid} SIZE=${SIZE:-10000000} BESIDE=${BESIDE:-10} RATE=${RATE:-20mbit}
@@ -84,6 +84,7 @@ END
 }
 
 serve_http() {
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=server -keyout "$there/key" -out "$there/certificate" 2>/dev/null
     cat >"$there/nginx.conf" <<END
 daemon off; pid $there/nginx.pid; error_log $there/nginx.log; worker_processes 1; user root;
 events { worker_connections 256; }
@@ -92,6 +93,10 @@ http {
     fastcgi_temp_path $there/state; uwsgi_temp_path $there/state; scgi_temp_path $there/state;
     default_type application/octet-stream; types { text/html html; }
     server { listen 8000; listen [::]:8000; root $there; autoindex on; }
+    server {
+        listen 8443 ssl http2; listen [::]:8443 ssl http2; root $there;
+        ssl_certificate $there/certificate; ssl_certificate_key $there/key;
+    }
 }
 END
     at_server nginx -c "$there/nginx.conf" &
@@ -208,6 +213,10 @@ command_of() {
     local url=http://$host:8000
     case $program in
         curl) command=(curl -fsS -o "$out/blob" "$url/files/$file") ;;
+        # TLS and HTTP/2, and no older version.
+        curl-h2)
+            command=(sh -c "version=\$(curl -fsSk --http2 -w '%{http_version}' -o '$out/blob' 'https://$host:8443/files/$file') && \
+                [ \$version = 2 ]") ;;
         wget) command=(wget -q -O "$out/blob" "$url/files/$file") ;;
         aria2) command=(aria2c -q -x16 -s16 -k1M -d "$out" -o blob "$url/files/$file") ;;
         chromium)
