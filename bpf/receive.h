@@ -146,6 +146,15 @@ static LULL_INLINE void receive_take_turn(struct receive_path *p, struct receive
 		receive_clear_marks(d);
 }
 
+static LULL_INLINE u64 receive_least_used(const struct receive_path *p,
+					  const struct receive_download *d)
+{
+	u64 window = d->window_then;
+	u64 all = RECEIVE_MIN_PACKETS * lull_max(p->active.downloads, 1);
+
+	return window * (2 * all + lull_least_of(window, all)) / (4 * all);
+}
+
 /* An acknowledgement is about to leave. `ack` is a place for what lull.h hears of it: in memory that the verifier
  * does not follow, or it takes each value of it through all that comes. */
 static LULL_INLINE void receive_on_arrival(struct receive_path *p, struct receive_download *d,
@@ -167,7 +176,7 @@ static LULL_INLINE void receive_on_arrival(struct receive_path *p, struct receiv
 	ack->lost = news->is_lost;
 	ack->in_flight = lull_max(in_flight, RECEIVE_PAIR);
 	ack->rtt_us = news->rtt_us;
-	ack->app_limited = p->active.in_flight < d->window_then * 3 / 4;
+	ack->app_limited = p->active.in_flight < receive_least_used(p, d);
 	ack->maybe_delayed = spare && news->silence > d->last_rtt / 4;
 	ack->is_small = 0;
 	asm volatile("" ::: "memory");

@@ -186,7 +186,7 @@ impl Download {
             // Arrivals are exact: no acknowledgement of a single packet is late.
             in_flight: in_flight.max(PAIR),
             rtt_micros,
-            app_limited: downloads.in_flight() < u64::from(self.window_then * 3 / 4),
+            app_limited: downloads.in_flight() < self.least_used(downloads),
             // The sender had nothing to send until now, and its packet echoes an old time stamp.
             maybe_delayed: spare > 0 && silence > u64::from(self.last_rtt / 4),
             ..Ack::default()
@@ -195,6 +195,14 @@ impl Download {
         self.take_turn(downloads, arrival, acked > 0 && arrival.advertised > 0);
         self.part = self.share(downloads);
         self.push_mark(now, downloads, arrival);
+    }
+
+    /// So many packets in flight use the path's window: three quarters of it. Where it is too little for all, others wait for a
+    /// part, and it is down to a half: senders that use a part slowly, as BBR does after pairs, must not keep it small.
+    fn least_used(&self, downloads: &Downloads) -> u64 {
+        let window = u64::from(self.window_then);
+        let all = u64::from(MIN_PACKETS) * u64::from(downloads.active().max(1));
+        window * (2 * all + window.min(all)) / (4 * all)
     }
 
     /// Whether it may have a pair. `has_arrived`: something has that the window allowed, so the pair before did.
