@@ -45,9 +45,20 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 } RELOCATED;
 
+struct upid {
+	int nr;
+} RELOCATED;
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[1];
+} RELOCATED;
+
 struct task_struct {
 	struct css_set *cgroups;
 	int tgid;
+	struct task_struct *group_leader;
+	struct pid *thread_pid;
 } RELOCATED;
 
 struct bpf_iter__task_file {
@@ -63,6 +74,8 @@ struct bpf_sock_addr_kern {
 
 /* Set before loading: the background. */
 const volatile u64 background_id = 0;
+/* How many process namespaces are around that of `lull`: lull_level() finds out. */
+u32 process_level = 0;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -110,6 +123,19 @@ static INLINE bool is_inside(struct cgroup *cgroup)
 	return false;
 }
 
+/* The number of a task's process as `lull` sees it; 0: not at all. */
+static INLINE u32 process_of(struct task_struct *task)
+{
+	struct pid *pid = BPF_CORE_READ(task, group_leader, thread_pid);
+	u32 at = bpf_core_field_offset(struct pid, numbers) +
+		 process_level * bpf_core_type_size(struct upid);
+	int number = 0;
+
+	if (BPF_CORE_READ(pid, level) >= process_level)
+		bpf_probe_read_kernel(&number, sizeof(number), (void *)pid + at);
+	return number;
+}
+
 static INLINE bool is_foreign_socket(struct file___open *file)
 {
 	struct socket___sk *socket = BPF_CORE_READ(file, private_data);
@@ -148,7 +174,7 @@ int lull_descriptors(struct bpf_iter__task_file *ctx)
 			return 0;
 		record.kind = DELEGATION_FILE;
 	}
-	record.process = BPF_CORE_READ(task, tgid);
+	record.process = process_of(task);
 	record.device = device;
 	record.inode = BPF_CORE_READ((struct inode *)inode, i_ino);
 	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
@@ -186,7 +212,7 @@ int BPF_PROG(lull_fork, struct task_struct *parent, struct task_struct *child)
 	if (is_inside(BPF_CORE_READ(child, cgroups, dfl_cgrp)))
 		bpf_map_update_elem(&members, &process, &one, BPF_ANY);
 	else
-		tell_of_move(process);
+		tell_of_move(process_of(child));
 	return 0;
 }
 
@@ -199,7 +225,17 @@ int BPF_PROG(lull_move, struct cgroup *to, const char *path, struct task_struct 
 	if (!bpf_map_lookup_elem(&members, &process) || is_inside(to))
 		return 0;
 	bpf_map_delete_elem(&members, &process);
-	tell_of_move(process);
+	tell_of_move(process_of(task));
+	return 0;
+}
+
+/* `lull` runs this itself. */
+SEC("syscall")
+int lull_level(void *ctx)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+
+	process_level = BPF_CORE_READ(task, thread_pid, level);
 	return 0;
 }
 

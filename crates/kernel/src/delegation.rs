@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys::BPF_CGROUP_UNIX_CONNECT;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{
+    Iter, Link, MapCore, MapFlags, OpenObject, ProgramInput, RingBuffer, RingBufferBuilder,
+};
 
 use crate::mounts::{self, Mount};
 use crate::service::Service;
@@ -107,7 +109,10 @@ fn load<'obj>(
     let mut open = DelegationSkelBuilder::default().open(storage).ok()?;
     open.maps.rodata_data.as_deref_mut()?.background_id = id;
     open.progs.lull_connect_unix.set_autoload(sees_unix);
-    open.load().ok()
+    let loaded = open.load().ok()?;
+    // Otherwise processes have the numbers of the first namespace, which are ours outside containers.
+    let _ = loaded.progs.lull_level.test_run(ProgramInput::default());
+    Some(loaded)
 }
 
 /// A report of a program of `bpf/delegation.bpf.c`.
