@@ -37,20 +37,23 @@ trap tear_down EXIT
 say "a root file system with perl"
 root=$work/root
 mmdebstrap --quiet --variant=essential trixie "$root"
-# Prints the congestion control of a connection that it opens, and of the accepted one.
+# Prints the congestion control of a connection that it opens and of the accepted one, and the accepted one's window clamp.
 cat >"$root/usr/bin/congestions" <<'END'
 use Socket;
 socket(my $listener, PF_INET, SOCK_STREAM, 0); bind($listener, sockaddr_in(0, INADDR_LOOPBACK)); listen($listener, 1);
 socket(my $client, PF_INET, SOCK_STREAM, 0); connect($client, getsockname($listener)); accept(my $server, $listener);
-syswrite($client, "x" x 2000);
-print join(" ", map { unpack("Z*", getsockopt($_, 6, 13)) } $client, $server), "\n";
+syswrite($client, "x" x 200_000); sysread($server, my $buffer, 100_000);
+print join(" ", map { unpack("Z*", getsockopt($_, 6, 13)) } $client, $server), " ", unpack("I", getsockopt($server, 6, 10)), "\n";
 END
+# The clamp without Lull.
+usual=$(chroot "$root" /usr/bin/perl /usr/bin/congestions)
 test_in() {
     local what=$1 found
     shift
     found=$("$@" 2>"$work/errors") || die "$what fails: $(tail -n 3 "$work/errors")"
     echo "$what: $found"
-    [ "$found" = "$control $control" ] || die "$what is not in the background"
+    [ "${found% *}" = "$control $control" ] || die "$what is not in the background"
+    [ "${found##* }" != "${usual##* }" ] || die "what $what receives is not in the background"
 }
 
 "$LULL" kernel load --algorithm lull --name "$control"
@@ -65,6 +68,12 @@ if command -v podman >/dev/null && [ -n "$runtime" ]; then
     test_in podman "${run[@]}" --cgroup-parent "/$parent" --rootfs "$root" /usr/bin/perl /usr/bin/congestions
     found=$("${run[@]}" --rootfs "$root" /usr/bin/perl /usr/bin/congestions)
     [[ $found != *$control* ]] || die "podman without --cgroup-parent is in the background"
+    # Its container is in a cgroup of its own: either Lull finds it, or it says what to do.
+    found=$("$LULL" exec --cc "$control" -- "${run[@]}" --rootfs "$root" /usr/bin/perl /usr/bin/congestions 2>"$work/errors")
+    echo "lull exec -- podman run: $found"
+    cat "$work/errors"
+    [ "${found% *}" = "$control $control" ] || grep -q 'in the foreground stays:.*libpod' "$work/errors" ||
+        die "lull exec does not say that the container stays in the foreground"
     tested=1
 else
     say "podman or runc is missing: not tested"
