@@ -30,7 +30,7 @@ trap tear_down EXIT
 
 # The paths of a system, without what is mounted in it and what every installation changes.
 paths() {
-    (cd "$1" && find . -xdev ! -path './proc/*' ! -path './sys/*' ! -path './tmp/*' ! -path './newcomer/*' \
+    (cd "$1" && find . -xdev ! -path './proc/*' ! -path './sys/*' ! -path './tmp/*' ! -path './newcomer/*' ! -path './dev/net/*' \
         ! -path './var/lib/dpkg/*' ! -path './var/lib/rpm/*' ! -path './var/log/*' ! -path './var/cache/*' ! -path './etc/*-' |
         sort)
 }
@@ -88,11 +88,14 @@ for system in "$@"; do
     root=$work/$system
     say "Debian $release for $system: a clean system"
     mmdebstrap --quiet --variant=minbase --include=$packages "$release" "$root"
+    # A mount point: the emulator makes mounts private from the root on.
+    mount --bind "$root" "$root"
     mount -t proc proc "$root/proc"
     mount --rbind /sys "$root/sys"
     # Of its own: purge removes what Lull has pinned.
     mount -t bpf bpf "$root/sys/fs/bpf"
     inside useradd --create-home --home-dir /newcomer --uid 1000 newcomer
+    mkdir -p "$root/dev/net" "$root/run/netns"
     paths "$root" >"$work/before"
 
     say "install"
@@ -130,11 +133,14 @@ for system in "$@"; do
     exec 3>"$root/newcomer/input"
     for _ in $(seq 100); do
         newcomer 'lull top --once --json --interval 0.5' >"$work/view"
-        grep -q '"process":"perl".*"activity":"using"\|"activity":"yielding"' "$work/view" && break
+        grep -q '"process":"perl"' "$work/view" && break
         sleep 0.1
     done
     grep -q '"process":"perl"' "$work/view" || die "lull top does not show the job: $(cat "$work/view")"
-    newcomer 'COLUMNS=100 lull top --once'
+    say "an ordinary user's upload yields to another one over a slow link"
+    cp scripts/upload.pl scripts/newcomer.sh "$root/tmp/"
+    [ -e "$root/dev/net/tun" ] || mknod "$root/dev/net/tun" c 10 200
+    inside lull lab emulate --rate 4mbit --rtt 40ms --right 2 -- sh /tmp/newcomer.sh
 
     say "upgrade while the job runs"
     upgrade_package

@@ -57,6 +57,15 @@ cp -r "$stage" "$out/$name"
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct 2>/dev/null || echo 0)" \
     -C "$out" -cf - "$name" | gzip -9n >"$out/$name.tar.gz"
 rm -r "${out:?}/$name"
+# What `cargo binstall` fetches, and where it finds the programs.
+binstall() {
+    sed -n "s|^$1 = \"\(.*\)\"|\1|p" crates/cli/Cargo.toml |
+        sed "s|{ version }|$version|g; s|{ target-arch }|$(uname -m)|g; s|{ bin }|${2:-}|g"
+}
+[ "$(basename "$(binstall pkg-url)")" = "$name.tar.gz" ] || die "pkg-url in crates/cli/Cargo.toml does not name $name.tar.gz"
+for program in lull lull-lab; do
+    tar -tzf "$out/$name.tar.gz" "$(binstall bin-dir $program)" >/dev/null || die "bin-dir in crates/cli/Cargo.toml does not lead to $program"
+done
 
 if [ "$profile" = dist ] || command -v cargo-cyclonedx >/dev/null; then
     say "bill of materials"
