@@ -158,10 +158,32 @@ at_root lull jobs | grep -q '^slice  lull-background.slice  running ' || die "lu
 at_root lull jobs pause lull-background.slice
 at_root grep -q 'frozen 1' /sys/fs/cgroup/lull.slice/lull-background.slice/cgroup.events || die "the slice is not paused"
 at_root lull jobs resume lull-background.slice
-# shellcheck disable=SC2016 # Perl's variables
-[ "$(run --slice=lull-background.slice perl -e 'use Socket; socket(my $s, PF_INET, SOCK_STREAM, 0);
-    bind($s, sockaddr_in(0, INADDR_LOOPBACK)); listen($s, 1); socket(my $c, PF_INET, SOCK_STREAM, 0);
-    connect($c, getsockname($s)); print unpack("Z*", getsockopt($c, 6, 13))')" = lull ] || die "systemd-run --slice is not in the background"
+cat >"$root/usr/local/bin/congestion" <<'END'
+use Socket;
+socket(my $listener, PF_INET, SOCK_STREAM, 0); bind($listener, sockaddr_in(0, INADDR_LOOPBACK)); listen($listener, 1);
+socket(my $client, PF_INET, SOCK_STREAM, 0); connect($client, getsockname($listener));
+print unpack("Z*", getsockopt($client, 6, 13));
+END
+[ "$(run --slice=lull-background.slice perl /usr/local/bin/congestion)" = lull ] || die "systemd-run --slice is not in the background"
+
+say "the session of a user"
+cat >"$root/etc/systemd/system/session.service" <<'END'
+[Service]
+Type=oneshot
+User=newcomer
+Slice=user-1000.slice
+StandardOutput=file:/run/session.out
+ExecStart=/usr/bin/perl /usr/local/bin/congestion
+END
+mkdir "$root/etc/systemd/system/session.service.d"
+# The drop-in of docs/how-to/background.md for user@1000.service.
+{
+    echo '[Service]'
+    grep '^ExecStartPre=+/usr/bin/lull kernel slice /user.slice/user-1000.slice$' docs/how-to/background.md
+} >"$root/etc/systemd/system/session.service.d/override.conf"
+at_root systemctl daemon-reload
+at_root systemctl start session.service
+[ "$(at_root cat /run/session.out)" = lull ] || die "the session is not in the background"
 
 say "exporter, origin, replica and proxy"
 fetch() {
