@@ -34,9 +34,9 @@ pub(crate) struct SocketSettings<'a> {
     pub(crate) leaving: Option<&'a BTreeSet<String>>,
     /// Sockets that use it already are left unchanged.
     pub(crate) only_others: bool,
-    /// What they send is changed.
+    /// Sent traffic is changed.
     pub(crate) sends: bool,
-    /// What they receive yields from now on.
+    /// Received traffic yields from now on.
     pub(crate) receives: bool,
 }
 
@@ -60,7 +60,7 @@ enum Exception {
     Unseen(String),
     /// The class of its packets.
     Unmarked(&'static str),
-    /// What it receives.
+    /// Its received traffic.
     Receiving,
 }
 
