@@ -21,7 +21,7 @@ const RETURN_RTTS: f64 = 15.0;
 pub struct Part {
     /// The cells that count.
     pub of: usize,
-    /// Those at the target.
+    /// Cells at the target.
     pub at: usize,
 }
 
