@@ -246,6 +246,10 @@ pub fn suited(discipline: Discipline, rate: Rate, packet_bytes: u64) -> Discipli
             parameters.codel.max_packet = packet_bytes;
             Discipline::FqCodel(parameters)
         }
+        Discipline::Tins(mut parameters) => {
+            parameters.fq_codel.codel.max_packet = packet_bytes;
+            Discipline::Tins(parameters)
+        }
         other => other,
     }
 }

@@ -43,7 +43,7 @@ fn invalid_options_are_rejected_with_a_remedy() {
         (&["--buffer", "3q"], "write 1bdp, 64kB or 100p"),
         (
             &["--queue", "fifo"],
-            "write droptail, priority, priority-single, red, red-ecn, codel or fq-codel",
+            "write droptail, priority, priority-single, red, red-ecn, codel, fq-codel or tins",
         ),
         (&["--backend", "tap"], "write auto, tun or packet"),
         (&["--buffer", "100B"], "holds no packet of 1500 B: give it more"),

@@ -168,7 +168,8 @@ impl Links {
         assert!(bits_per_second != Some(0), "a link of no rate never sends anything");
         let bypass_bytes = match (discipline, buffer) {
             _ if loss != Loss::None => 0,
-            (Discipline::Red(_) | Discipline::Codel(_) | Discipline::FqCodel(_), _) => 0,
+            (Discipline::Red(_) | Discipline::Codel(_), _) => 0,
+            (Discipline::FqCodel(_) | Discipline::Tins(_), _) => 0,
             (_, Limit::Packets(0)) => 0,
             (_, Limit::Packets(_)) => u16::MAX,
             (_, Limit::Bytes(bytes)) => u16::try_from(bytes).unwrap_or(u16::MAX),

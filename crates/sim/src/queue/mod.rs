@@ -19,12 +19,14 @@ mod drop_tail;
 mod fq_codel;
 mod priority;
 mod red;
+mod tins;
 
 pub use codel::{Codel, CodelParameters};
 pub use drop_tail::DropTail;
 pub use fq_codel::{FqCodel, FqCodelParameters};
 pub use priority::{Priority, PriorityParameters};
 pub use red::{Red, RedParameters};
+pub use tins::{Tins, TinsParameters};
 
 /// The DSCP of the lower-effort class (RFC 8622 §4: LE, 000001).
 pub const DSCP_LOWER_EFFORT: u8 = 1;
@@ -158,13 +160,15 @@ pub enum Discipline {
     Codel(CodelParameters),
     /// Flow queues, each under CoDel (RFC 8290).
     FqCodel(FqCodelParameters),
+    /// Two classes by DSCP that share the link by weight, as CAKE's tins do.
+    Tins(TinsParameters),
 }
 
 impl Discipline {
     /// An empty queue under this discipline.
     ///
-    /// `limit` is the buffer's size; with [`Discipline::Priority`] each class has this size, unless they
-    /// share it. `seed` is for RED's random decisions and FQ-CoDel's hash; the others have no randomness.
+    /// `limit` is the buffer's size; with [`Discipline::Priority`] and [`Discipline::Tins`] each class has this size,
+    /// unless they share it. `seed` is for RED's random decisions and FQ-CoDel's hash; others have no randomness.
     pub fn queue<P: QueuedPacket>(self, limit: Limit, seed: u64) -> Queue<P> {
         match self {
             Discipline::DropTail => Queue::DropTail(DropTail::new(limit)),
@@ -174,6 +178,7 @@ impl Discipline {
             Discipline::FqCodel(parameters) => {
                 Queue::FqCodel(FqCodel::new(parameters, limit, seed))
             }
+            Discipline::Tins(parameters) => Queue::Tins(Tins::new(parameters, limit, seed)),
         }
     }
 
@@ -197,6 +202,7 @@ impl Discipline {
             }
             Discipline::Codel(_) => "codel",
             Discipline::FqCodel(_) => "fq-codel",
+            Discipline::Tins(_) => "tins",
         }
     }
 }
@@ -210,7 +216,7 @@ impl core::fmt::Display for ParseDisciplineError {
         write!(
             f,
             "'{}' is not a queue discipline: write droptail, priority, priority-single, red, \
-             red-ecn, codel or fq-codel",
+             red-ecn, codel, fq-codel or tins",
             self.0
         )
     }
@@ -234,6 +240,7 @@ impl core::str::FromStr for Discipline {
             "red-ecn" => Discipline::Red(RedParameters { ecn: true, ..RedParameters::default() }),
             "codel" => Discipline::Codel(CodelParameters::default()),
             "fq-codel" => Discipline::FqCodel(FqCodelParameters::default()),
+            "tins" => Discipline::Tins(TinsParameters::default()),
             _ => return Err(ParseDisciplineError(text.to_owned())),
         })
     }
@@ -252,6 +259,8 @@ pub enum Queue<P> {
     Codel(Codel<P>),
     /// See [`FqCodel`].
     FqCodel(FqCodel<P>),
+    /// See [`Tins`].
+    Tins(Tins<P>),
 }
 
 macro_rules! each {
@@ -262,6 +271,7 @@ macro_rules! each {
             Queue::Red($queue) => $call,
             Queue::Codel($queue) => $call,
             Queue::FqCodel($queue) => $call,
+            Queue::Tins($queue) => $call,
         }
     };
 }

@@ -48,10 +48,8 @@ fn millis(millis: u64) -> Timestamp {
 
 /// Every discipline, RED and CoDel also with marks.
 fn disciplines() -> Vec<Discipline> {
-    let mut all: Vec<Discipline> = ["droptail", "priority", "red", "red-ecn", "codel", "fq-codel"]
-        .iter()
-        .map(|name| name.parse().unwrap())
-        .collect();
+    let names = ["droptail", "priority", "red", "red-ecn", "codel", "fq-codel", "tins"];
+    let mut all: Vec<Discipline> = names.iter().map(|name| name.parse().unwrap()).collect();
     all.push(Discipline::Codel(CodelParameters { ecn: true, ..CodelParameters::default() }));
     let single_queue = PriorityParameters { single_queue: true, ..PriorityParameters::default() };
     all.push(Discipline::Priority(single_queue));
@@ -407,6 +405,42 @@ mod codel {
     }
 }
 
+mod tins {
+    use super::*;
+
+    /// The bytes of both classes among the first packets that leave.
+    fn shares(best_effort: u64, lower_effort: u64, leave: usize) -> (u64, u64) {
+        let mut queue = Tins::new(TinsParameters::default(), Limit::Packets(10_000), 1);
+        let mut effects = Effects::default();
+        for (dscp, packets) in [(0, best_effort), (DSCP_LOWER_EFFORT, lower_effort)] {
+            for number in 0..packets {
+                let packet = Numbered { dscp, flow: number % 4, ..packet(number) };
+                queue.enqueue(Timestamp::ZERO, packet, &mut effects);
+            }
+        }
+        let mut bytes = (0, 0);
+        for _ in 0..leave {
+            let packet = queue.dequeue(Timestamp::ZERO, &mut effects).unwrap().packet;
+            let class = if packet.dscp == 0 { &mut bytes.0 } else { &mut bytes.1 };
+            *class += packet.bytes;
+        }
+        bytes
+    }
+
+    #[test]
+    fn lower_class_has_a_sixteenth_beside_the_other() {
+        let (high, low) = shares(2000, 2000, 1600);
+        let part = low as f64 / (high + low) as f64;
+        assert!((part - 1.0 / 16.0).abs() < 0.005, "{part}");
+    }
+
+    #[test]
+    fn class_alone_has_the_whole_link() {
+        assert_eq!(shares(0, 200, 200).1, 200 * 1500);
+        assert_eq!(shares(200, 0, 200).0, 200 * 1500);
+    }
+}
+
 mod fq_codel {
     use super::*;
 
@@ -526,7 +560,8 @@ proptest! {
         seed in any::<u64>(),
     ) {
         for discipline in disciplines() {
-            let separate = matches!(discipline, Discipline::Priority(p) if !p.single_queue);
+            let has_classes = matches!(discipline, Discipline::Priority(p) if !p.single_queue);
+            let separate = has_classes || matches!(discipline, Discipline::Tins(_));
             let classes = if separate { 2 } else { 1 };
             let mut queue = discipline.queue(limit, seed);
             let mut effects = Effects::default();

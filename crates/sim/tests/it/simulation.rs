@@ -30,18 +30,19 @@ struct Anything {
 
 fn anything(seed: u64) -> Anything {
     let mut random = Random::new(seed);
-    let disciplines: [Discipline; 6] = [
+    let disciplines: [Discipline; 7] = [
         Discipline::DropTail,
         Discipline::Priority(PriorityParameters::default()),
         Discipline::Red(RedParameters::default()),
         Discipline::Red(RedParameters { ecn: true, ..RedParameters::default() }),
         "codel".parse().unwrap(),
         "fq-codel".parse().unwrap(),
+        "tins".parse().unwrap(),
     ];
     let rate = mbit(1 + random.below(20));
     let loss = [Loss::None, Loss::EveryNth(97), Loss::Bernoulli(0.01)][random.below(3) as usize];
     let bottleneck = LinkParameters {
-        discipline: disciplines[random.below(6) as usize],
+        discipline: disciplines[random.below(7) as usize],
         loss,
         ..LinkParameters::drop_tail(rate, 10 * MS, Limit::Packets(5 + random.below(60)))
     };

@@ -70,7 +70,8 @@ pub(crate) struct Args {
     /// Size of the queue of the forward direction, if different
     #[arg(long, value_name = "SIZE")]
     buffer_up: Option<Buffer>,
-    /// Queue discipline: droptail, priority (by DSCP), priority-single (one buffer), red, red-ecn, codel, fq-codel
+    /// Queue discipline: droptail, priority (by DSCP), priority-single (one buffer), red, red-ecn, codel, fq-codel, tins (by
+    /// DSCP, the lower class has a sixteenth)
     #[arg(long, value_name = "NAME", default_value = "droptail")]
     queue: Discipline,
     /// Queue discipline of the forward direction, if different
