@@ -216,6 +216,40 @@ static INLINE bool choose(void *socket)
 	return !bpf_setsockopt(socket, LEVEL_TCP, OPTION_CONGESTION, name, sizeof(name));
 }
 
+/*
+ * A socket for which NEEDS_ECN is answered sends its SYN with an ECN-capable code point, as the kernel
+ * does for DCTCP. RFC 3168 6.1.1 forbids that, and servers then refuse ECN. A change of the
+ * congestion control takes the code point off. So a connection starts with Reno, which every kernel
+ * has, and gets its congestion control when the header of its SYN is written.
+ */
+static INLINE void begin_with_reno(struct bpf_sock_ops *ops)
+{
+	char reno[CONGESTION_NAME_SIZE] = "reno";
+
+	if (is_sending)
+		bpf_setsockopt(ops, LEVEL_TCP, OPTION_CONGESTION, reno, sizeof(reno));
+}
+
+static INLINE bool asks_for_ecn(struct bpf_sock_ops *ops)
+{
+	/* Without a socket, the question is about a request, which a server answers as its system is
+	 * configured. For Reno, nothing would take the code point off the SYN. */
+	bool is_reno = congestion[0] == 'r' && congestion[1] == 'e' && congestion[2] == 'n' &&
+		       congestion[3] == 'o' && !congestion[4];
+
+	return is_sending && !is_reno && ops->sk && ops->state == STATE_SYN_SENT;
+}
+
+static INLINE void choose_with_syn(struct bpf_sock_ops *ops)
+{
+	/* The kernel only asks for the length of the options, to know how much data fits. */
+	if (ops->state != STATE_SYN_SENT || ops->args[0] & BPF_WRITE_HDR_TCP_CURRENT_MSS)
+		return;
+	choose(ops);
+	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags &
+					       ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
+}
+
 /* Before the congestion control is chosen, which reads it when it starts. */
 static INLINE void weigh(struct bpf_sock_ops *ops)
 {
@@ -240,8 +274,8 @@ static INLINE bool is_chosen(struct bpf_sock_ops *ops)
 }
 
 /*
- * An established connection keeps its congestion control. If TCP_CONNECT_CB has chosen it, it is
- * not set again: it would start again.
+ * An established connection keeps its congestion control. If it was chosen with the SYN, it is not
+ * set again: it would start again.
  */
 static INLINE void confirm_congestion(struct bpf_sock_ops *ops)
 {
@@ -288,7 +322,8 @@ static INLINE void begin_to_connect(struct bpf_sock_ops *ops)
 	if (traffic_class)
 		set_class(ops, false, unmarked ? 0 : traffic_class);
 	open_connection(ops, unmarked);
-	watch(ops, BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_RTO_CB_FLAG);
+	watch(ops, BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_RTO_CB_FLAG |
+			   BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 }
 
 /*
@@ -363,12 +398,15 @@ int lull_sock_ops(struct bpf_sock_ops *ops)
 		mark(ops, true);
 		break;
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
-		/* A new connection starts with it. Right after this, a route with another one
-		 * (ip-route(8), congctl) replaces it (tcp_connect_init). So only the established
-		 * connection shows the result. */
 		weigh(ops);
-		choose(ops);
+		begin_with_reno(ops);
 		begin_to_connect(ops);
+		break;
+	case BPF_SOCK_OPS_NEEDS_ECN:
+		ops->reply = asks_for_ecn(ops);
+		break;
+	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
+		choose_with_syn(ops);
 		break;
 	case BPF_SOCK_OPS_RTO_CB:
 		unmark_unanswered(ops);

@@ -6,6 +6,7 @@ mod edits;
 mod emulate;
 mod exec_delegation;
 mod exec_downloads;
+mod exec_ecn;
 mod exec_jobs;
 mod exec_lull;
 mod exec_places;
