@@ -202,9 +202,12 @@ void BPF_PROG(lull_set_state, struct sock *sk, u8 state)
 		return;
 	}
 	begin_event(p, now_us);
+	/* The lost packets were sent a window ago: if a mark or a loss has reduced the window since, this
+	 * is the same congestion. */
 	if (state == CA_LOSS)
 		lull_on_timeout(&p->state, &s->member, now_us, tp->delivered);
-	else
+	else if (state != CA_RECOVERY ||
+		 lull_is_new_loss(&s->member, tp->delivered - tp->packets_out))
 		lull_on_loss(&p->state, &s->member, now_us, tp->delivered);
 	bpf_spin_unlock(&p->lock);
 	apply(sk, s);

@@ -189,7 +189,9 @@ print(json.dumps([before, yielded()]))";
 fn mark_and_loss_of_one_window_reduce_once() {
     needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
     const BACKGROUND: [&str; 2] = ["--algorithm", "background"];
-    for (algorithm, parameters) in [("nice", &UNDISTURBED[..]), ("background", &BACKGROUND)] {
+    const LULL: [&str; 2] = ["--algorithm", "lull"];
+    let controls = [("nice", &UNDISTURBED[..]), ("background", &BACKGROUND), ("lull", &LULL)];
+    for (algorithm, parameters) in controls {
         let control = Variant::load(parameters);
         let mut command = Command::new("unshare");
         command.args(["--net", "python3", "-B"]).arg(program("marks.py")).arg(&control.0);
@@ -198,7 +200,7 @@ fn mark_and_loss_of_one_window_reduce_once() {
         let window = |when: &str| said[when].as_u64().unwrap();
         assert!(window("grown") >= 8, "{algorithm}: {said}");
         let share = window("marked") as f64 / window("grown") as f64;
-        let expected = if algorithm == "nice" { 0.5 } else { 0.75 };
+        let expected = if algorithm == "background" { 0.75 } else { 0.5 };
         assert!((share - expected).abs() < 0.1, "{algorithm}: {said}");
         assert_eq!(window("lost_in_the_same_window"), window("marked"), "{algorithm}: {said}");
         // Losses still cut the window.
