@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0 OR BSD-2-Clause)
 /* lull.h on the host, for the conformance test. */
 #define HOST_PARAMETERS 0
-#define HOST_ANSWERS 12
+#define HOST_ANSWERS 13
 #define HOST_TYPES "lull_types.h"
 #define HOST_PATH struct lull_path
 #define HOST_MEMBER struct lull_member
@@ -98,4 +98,5 @@ static void host_answer(const struct lull_path *path, const struct lull_member *
 	answer[9] = rate;
 	answer[10] = rate ? lull_spacing(member) : 0;
 	answer[11] = rate ? lull_burst(member) : 0;
+	answer[12] = member->is_apart;
 }

@@ -239,7 +239,10 @@ static LULL_INLINE void acknowledge_shared(struct sock *sk, struct lull_socket *
 	if (leaves_room && !ack->app_limited && s->acked_us)
 		s->yielded_us += lull_min(lull_less(ack->now_us, s->acked_us), rtt_us);
 	s->acked_us = ack->now_us;
-	apply(sk, s);
+	if (s->member.is_apart)
+		part_from_path(sk, s);
+	if (s->epoch)
+		apply(sk, s);
 }
 
 static LULL_INLINE void resume(struct sock *sk)

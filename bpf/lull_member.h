@@ -15,8 +15,11 @@
 #define LULL_QUARTER_SAMPLES 4
 #define LULL_MORE_PART 16
 #define LULL_RECEIVER_DELAY_US 35000
-#define LULL_MAX_SPACING_US 20000
-#define LULL_MIN_SPACING_US 12000
+#define LULL_APART_PAIRS 12
+#define LULL_APART_RECENT_US 600000ULL
+#define LULL_APART_US 2000000ULL
+#define LULL_APART_VARYING_PART 8
+#define LULL_APART_VARIATION_US 250ULL
 
 static LULL_INLINE bool lull_leads(const struct lull_path *p, const struct lull_member *m)
 {
@@ -103,6 +106,7 @@ static LULL_INLINE void lull_update(struct lull_path *p, struct lull_member *m, 
 	is_using = (leads | is_large) & lull_is_nonzero(p->phase ^ LULL_FLOOR);
 	m->is_using = is_using;
 	m->is_train = leads & lull_is_nonzero(p->fair_queueing.packets);
+	m->is_trial = leads & p->longer_path.is_trial;
 	m->has_room = lull_is_least(lull_path_full_window(p), window + window / LULL_MORE_PART) |
 		      (lull_delay_is_shallow(&p->delay) ^ 1);
 	free = lull_choose(lull_is_least(free, LULL_TWO), free, LULL_TWO);
@@ -112,12 +116,14 @@ static LULL_INLINE void lull_update(struct lull_path *p, struct lull_member *m, 
 	lull_set_in_flight(p, m, lull_choose(is_using & wants, allowed, in_flight));
 }
 
-static LULL_INLINE bool lull_is_maybe_delayed(const struct lull_member *m, const struct ack *a,
+static LULL_INLINE bool lull_is_maybe_delayed(const struct lull_path *p,
+					      const struct lull_member *m, const struct ack *a,
 					      u32 rtt)
 {
 	bool stands_out = m->last_rtt && rtt >= m->last_rtt + LULL_RECEIVER_DELAY_US;
+	bool is_few = a->acked == 1 || p->longer_path.holds_back;
 
-	return a->maybe_delayed || a->in_flight <= 1 || (a->acked == 1 && stands_out);
+	return a->maybe_delayed || a->in_flight <= 1 || (is_few && stands_out);
 }
 
 static LULL_INLINE void lull_set_low(const struct lull_path *p, struct lull_member *m, u32 rtt)
@@ -143,10 +149,44 @@ static LULL_INLINE void lull_on_quarter(struct lull_path *p, struct lull_member 
 		lull_restart_round(m, a->delivered);
 }
 
+/* Whether the pairs of others meet the queue of a pair as well. A receiver may hold back pairs only. */
+static LULL_INLINE void lull_compare_with_others(struct lull_path *p, struct lull_member *m,
+						 u64 now_us, u32 rtt)
+{
+	u64 queue = lull_delay_queue(&p->delay, rtt);
+	u64 is_empty = lull_is_least(lull_path_noise_margin(p), queue);
+	u64 is_others = lull_is_nonzero(p->empty_by ^ m->number);
+	u64 fits = lull_delay_is_shallow(&p->delay) &
+		   lull_is_least(lull_delay_full_queue(&p->delay), queue);
+	u64 is_pair = (is_empty ^ 1) & (m->is_using ^ 1) & (fits ^ 1);
+	u64 most = lull_most_of(queue / LULL_APART_VARYING_PART,
+				LULL_APART_VARIATION_US + lull_delay_noise(&p->delay));
+	u64 counts, is_other, pairs;
+
+	counts = is_pair & lull_is_nonzero(m->apart_last) & is_others &
+		 lull_is_least(p->empty_at, m->apart_last + 1) &
+		 lull_is_least(p->empty_at + LULL_APART_RECENT_US, now_us);
+	is_other = lull_is_least(most, lull_difference(rtt, m->apart_first)) ^ 1;
+	is_other = counts & (is_other | (lull_is_nonzero(m->apart_pairs) ^ 1));
+	m->apart_since = lull_choose(is_other, now_us, m->apart_since);
+	m->apart_first = lull_choose(is_other, rtt, m->apart_first);
+	pairs = lull_least_of(lull_choose(is_other, 0, m->apart_pairs) + 1, LULL_APART_PAIRS);
+	m->apart_pairs = lull_choose(counts, pairs, m->apart_pairs);
+	m->is_apart |= is_pair & lull_is_least(m->apart_pairs, LULL_APART_PAIRS) &
+		       lull_is_least(now_us, m->apart_since + LULL_APART_US);
+	m->apart_last = lull_choose(is_empty | is_pair, now_us, m->apart_last);
+	m->apart_since = lull_choose(is_empty, 0, m->apart_since);
+	m->apart_first = lull_choose(is_empty, 0, m->apart_first);
+	m->apart_pairs = lull_choose(is_empty, 0, m->apart_pairs);
+	is_empty &= m->is_using ^ 1;
+	p->empty_at = lull_choose(is_empty, now_us, p->empty_at);
+	p->empty_by = lull_choose(is_empty, m->number, p->empty_by);
+}
+
 static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
 				    const struct ack *a, u64 now_us, u32 rtt)
 {
-	bool is_maybe_delayed = lull_is_maybe_delayed(m, a, rtt);
+	bool is_maybe_delayed = lull_is_maybe_delayed(p, m, a, rtt);
 
 	m->last_rtt = rtt;
 	m->high = lull_max(m->high, rtt);
@@ -156,10 +196,13 @@ static LULL_INLINE void lull_on_rtt(struct lull_path *p, struct lull_member *m,
 		lull_delay_record(&p->delay, now_us, rtt);
 	}
 	LULL_FORGET();
-	if (!is_maybe_delayed)
+	if (!is_maybe_delayed) {
 		lull_path_on_exact_sample(p, now_us, rtt);
-	else if (rtt > lull_path_min_rtt(p) + lull_path_noise_margin(p))
+		LULL_FORGET();
+		lull_compare_with_others(p, m, now_us, rtt);
+	} else if (rtt > lull_path_min_rtt(p) + lull_path_noise_margin(p)) {
 		return;
+	}
 	m->highest = lull_max(m->highest, rtt);
 	if (!m->low || rtt < m->low)
 		lull_set_low(p, m, rtt);
@@ -296,6 +339,7 @@ static LULL_INLINE u32 lull_cwnd(const struct lull_member *m, u32 in_flight)
  * 0: unpaced. */
 static LULL_INLINE u64 lull_pacing_rate(const struct lull_member *m, u32 srtt_us, u32 mss)
 {
+	u64 spacing = lull_choose(m->is_trial, LULL_TRIAL_SPACING_US, LULL_MAX_SPACING_US);
 	u64 rate;
 
 	if (!srtt_us)
@@ -305,7 +349,7 @@ static LULL_INLINE u64 lull_pacing_rate(const struct lull_member *m, u32 srtt_us
 	rate = ((m->window * mss) >> LULL_SHIFT) * 1000000 /
 	       lull_min(srtt_us, lull_max(m->last_rtt, 1));
 	rate += lull_choose(m->has_room, rate / LULL_MORE_PART, 0);
-	rate = lull_max(rate, mss * 1000000ULL / LULL_MAX_SPACING_US);
+	rate = lull_max(rate, mss * 1000000ULL / spacing);
 	return lull_choose(m->is_train, LULL_TRAIN_RATE, rate);
 }
 
@@ -318,11 +362,7 @@ static LULL_INLINE u32 lull_burst(const struct lull_member *m)
 /* From the first packet of a pair to the second, in microseconds; 0 where it sends no pairs. */
 static LULL_INLINE u32 lull_spacing(const struct lull_member *m)
 {
-	u64 spacing = lull_max(m->last_rtt / 4, LULL_MIN_SPACING_US);
-
-	if (m->is_using)
-		return 0;
-	return lull_min(lull_min(spacing, m->last_rtt / 2), LULL_MAX_SPACING_US);
+	return m->is_using ? 0 : lull_pair_spacing(m->last_rtt);
 }
 
 #endif

@@ -370,6 +370,7 @@ static LULL_INLINE void lull_path_yield_to_others(struct lull_path *p, u64 now_u
 	u64 patience = 0;
 
 	p->longer_path.wait = lull_choose(was_alone, 0, p->longer_path.wait);
+	p->longer_path.not_before = lull_choose(was_alone, 0, p->longer_path.not_before);
 	lull_path_on_competition(p, now_us, is_harmful);
 	if (p->fair_queueing.keeps_flows_apart) {
 		patience = 0;
@@ -489,6 +490,7 @@ static LULL_INLINE void lull_path_end_train(struct lull_path *p, u64 now_us, u32
 	p->explained = lull_choose(are_others, 0, p->explained);
 	p->longer_path.samples = lull_choose(are_others, 0, p->longer_path.samples);
 	p->longer_path.varying = lull_choose(are_others, 0, p->longer_path.varying);
+	p->longer_path.alike_samples = lull_choose(are_others, 0, p->longer_path.alike_samples);
 	p->phase = lull_choose(are_others, LULL_FLOOR, p->phase);
 	p->floor_since = lull_choose(are_others, now_us, p->floor_since);
 }
@@ -605,22 +607,33 @@ static LULL_INLINE bool lull_path_on_queued_pair(struct lull_path *p, u64 now_us
 	p->longer_path.shorter = p->delay.empty;
 	p->longer_path.floor_since = p->floor_since;
 	p->longer_path.is_trial = 1;
-	lull_delay_replace_min_rtt(&p->delay, now_us, p->longer_path.low);
+	lull_delay_replace_min_rtt(&p->delay, now_us, p->longer_path.tried);
 	p->window = LULL_MIN_RETURN;
 	p->window_before = LULL_MIN_RETURN;
 	lull_path_enter_use(p, 0);
 	return true;
 }
 
-/* A round-trip time that is lower than any before. In a trial, the queue of others became shorter. */
+/* A round-trip time that is lower than any before. In a trial, the queue of others became shorter, or there
+ * is none, and a receiver has only held back pairs. */
 static LULL_INLINE void lull_path_on_lowest(struct lull_path *p, u64 now_us, u32 rtt)
 {
+	struct lull_longer_path *l = &p->longer_path;
 	u32 shorter = lull_path_min_rtt(p) - rtt;
+	u64 most, is_no_queue;
 	u32 min_rtt;
 
-	if (p->longer_path.is_trial &&
-	    shorter > lull_path_noise_margin(p) + lull_delay_noise(&p->delay))
+	if (l->is_trial && shorter > lull_path_noise_margin(p) + lull_delay_noise(&p->delay)) {
 		lull_path_start_floor(p, now_us, p->patience);
+		most = lull_path_noise_margin(p) +
+		       lull_choose(l->suspects_receiver, LULL_TRIAL_SPACING_US, 0);
+		is_no_queue = lull_is_least(most, lull_delay_queue(&p->delay, rtt));
+		l->holds_back |= is_no_queue;
+		l->wait = lull_choose(is_no_queue, 0, l->wait);
+		l->not_before = lull_choose(is_no_queue, 0, l->not_before);
+		l->is_no_queue = is_no_queue;
+	}
+	LULL_FORGET();
 	min_rtt = lull_path_min_rtt(p);
 	if (rtt + lull_path_noise_margin(p) < min_rtt)
 		lull_capacity_doubt(&p->capacity);
@@ -632,10 +645,12 @@ static LULL_INLINE void lull_path_on_lowest(struct lull_path *p, u64 now_us, u32
 
 static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32 rtt)
 {
-	u64 memory, packets, most, is_shared;
+	u64 memory, packets, most, is_shared, is_queued;
 
+	p->longer_path.is_no_queue = 0;
 	if (rtt < lull_path_min_rtt(p))
 		lull_path_on_lowest(p, now_us, rtt);
+	LULL_FORGET();
 	if (!lull_path_is_at_floor(p))
 		return false;
 	/* More than the packets that others have between a pair's where flows are kept apart. */
@@ -643,7 +658,8 @@ static LULL_INLINE bool lull_path_on_sample(struct lull_path *p, u64 now_us, u32
 	is_shared = lull_is_least(most, lull_delay_queue(&p->delay, rtt)) ^ 1;
 	is_shared &= lull_is_least(now_us, p->floor_since + 4 * lull_path_min_rtt(p));
 	p->fair_queueing.keeps_flows_apart &= is_shared ^ 1;
-	if (lull_delay_queue(&p->delay, rtt) > lull_path_noise_margin(p))
+	is_queued = lull_is_least(lull_path_noise_margin(p), lull_delay_queue(&p->delay, rtt)) ^ 1;
+	if (is_queued & (p->longer_path.is_no_queue ^ 1))
 		return lull_path_on_queued_pair(p, now_us, rtt);
 	lull_longer_path_restart(&p->longer_path);
 	if (now_us < p->floor_since + p->patience)

@@ -109,7 +109,15 @@ struct lull_longer_path {
 	u32 high;		     /* the highest one */
 	u32 samples;		     /* how many there were */
 	u32 varying;		     /* comparisons that have shown different queues */
+	u64 alike_since;	     /* since when pairs have been alike */
+	u32 alike;		     /* the round-trip time of the first of them */
+	u32 alike_samples;	     /* how many there were */
+	u64 not_before;		     /* when such pairs may begin a trial again */
+	u32 tried;		     /* the round-trip time of the last trial */
+	u32 holds_back;		     /* a receiver does so with the ACKs of pairs, as it has shown */
 	u32 is_trial;
+	u32 suspects_receiver;	     /* of that, in the last trial */
+	u32 is_no_queue;	     /* the last round-trip time has ended a trial that suspected one */
 	u32 reserved;
 };
 
@@ -154,6 +162,7 @@ struct lull_path {
 	struct lull_lead lead;
 	u64 in_flight;	/* packets that all members have in flight, or may have */
 	u64 slot;	/* when the last pair is due that was given a time */
+	u64 empty_at;	/* when a pair has last met no queue */
 	u64 reserved;	/* the part of the window that is left to the host's own foreground */
 	u64 reserved_at; /* when that was more than a little */
 	u32 phase;	/* enum lull_phase */
@@ -163,7 +172,7 @@ struct lull_path {
 	u32 last_number; /* of the connection that joined last */
 	u32 drained; /* rounds in which the window was set to what the path delivers */
 	u32 explained; /* rounds in a row with a queue that the host's own foreground may have caused */
-	u32 unused;
+	u32 empty_by; /* the number of the connection whose pair has met no queue */
 };
 
 /* What a connection has of its own. */
@@ -189,7 +198,13 @@ struct lull_member {
 	u32 quarter_samples; /* its samples so far */
 	u32 highest;	/* the highest of the round that no receiver has held back */
 	u32 is_train;	/* its window is a train, to be sent at once */
+	u32 is_trial;	/* its window shows whether the path is longer */
 	u32 has_room;	/* a pace above what the window needs fills no shallow buffer */
+	u32 is_apart;	/* it has a longer path than the others */
+	u64 apart_last;	/* when its last pair arrived */
+	u64 apart_since; /* since when its pairs have been alike, while others met no queue */
+	u32 apart_first; /* the round-trip time of the first of them */
+	u32 apart_pairs; /* how many there were */
 };
 
 #endif

@@ -9,8 +9,11 @@
 
 enum { FAMILY_INET = 2, FAMILY_INET6 = 10 };
 
+/* The path of a single host, or of 64 bits of IPv6, has this in its family. */
+#define PATH_KEY_APART 0x100
+
 /* An IPv4 destination of an IPv6 socket is an IPv4 one. */
-static PATH_KEY_INLINE void path_key_of(struct sock *sk, struct path_key *key)
+static PATH_KEY_INLINE void path_key_with(struct sock *sk, struct path_key *key, bool is_apart)
 {
 	u32 words[4] = {};
 	u32 address = 0;
@@ -27,12 +30,19 @@ static PATH_KEY_INLINE void path_key_of(struct sock *sk, struct path_key *key)
 		address = sk->__sk_common.skc_daddr;
 	}
 	if (key->family == FAMILY_INET) {
-		words[0] = address & bpf_htonl(0xffffff00);
+		words[0] = is_apart ? address : address & bpf_htonl(0xffffff00);
 		words[1] = 0;
-	} else {
+	} else if (!is_apart) {
 		words[1] &= bpf_htonl(0xffff0000);
 	}
+	if (is_apart)
+		key->family |= PATH_KEY_APART;
 	__builtin_memcpy(key->prefix, words, sizeof(key->prefix));
+}
+
+static PATH_KEY_INLINE void path_key_of(struct sock *sk, struct path_key *key)
+{
+	path_key_with(sk, key, false);
 }
 
 static PATH_KEY_INLINE bool path_keys_equal(const struct path_key *a, const struct path_key *b)

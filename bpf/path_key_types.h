@@ -7,7 +7,8 @@
  * bytes. */
 struct path_key {
 	u64 network_namespace; /* cookie of the namespace: never used twice, unlike its inode */
-	u8 prefix[8];	       /* first bytes of the destination: three of IPv4, six of IPv6 */
+	u8 prefix[8];	       /* first bytes of the destination: three of IPv4, six of IPv6,
+				* or four and eight of one that is apart */
 	u32 interface;	       /* index of the egress interface; 0: no route is known */
 	u32 family;
 };

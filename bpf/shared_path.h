@@ -46,6 +46,25 @@ static SOCKET_INLINE u64 monotonic_us(void)
 	return bpf_ktime_get_ns() / 1000;
 }
 
+/* Destinations that have turned out to have a longer path than their network. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct path_key);
+	__type(value, u32);
+} paths_apart SEC(".maps");
+
+static SOCKET_INLINE void find_path_key(struct sock *sk, struct path_key *key)
+{
+	struct path_key apart = {};
+
+	path_key_with(sk, &apart, true);
+	if (bpf_map_lookup_elem(&paths_apart, &apart))
+		*key = apart;
+	else
+		path_key_of(sk, key);
+}
+
 struct path_sweep {
 	u64 now_us;
 	u64 is_full;
@@ -111,7 +130,7 @@ static SOCKET_INLINE void join_path(struct sock *sk, struct lull_socket *s)
 
 	s->epoch = 0;
 	s->looked_us = now_us;
-	path_key_of(sk, &s->key);
+	find_path_key(sk, &s->key);
 	p = obtain_path(&s->key, now_us);
 	if (!p)
 		return;
@@ -178,9 +197,21 @@ static SOCKET_INLINE void follow_path(struct sock *sk, struct lull_socket *s)
 	if ((s64)(now_us - s->looked_us) < (s64)PATH_LOOK_US)
 		return;
 	s->looked_us = now_us;
-	path_key_of(sk, &key);
+	find_path_key(sk, &key);
 	if (s->epoch && path_keys_equal(&key, &s->key))
 		return;
+	leave_path(s);
+	join_path(sk, s);
+}
+
+/* The destination of the socket has a path of its own from now on. */
+static SOCKET_INLINE void part_from_path(struct sock *sk, struct lull_socket *s)
+{
+	struct path_key apart = {};
+	u32 one = 1;
+
+	path_key_with(sk, &apart, true);
+	bpf_map_update_elem(&paths_apart, &apart, &one, BPF_ANY);
 	leave_path(s);
 	join_path(sk, s);
 }

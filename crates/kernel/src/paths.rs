@@ -80,6 +80,9 @@ pub struct Foreground {
     pub recent_bytes: u64,
 }
 
+/// `PATH_KEY_APART` of bpf/path_key.h: the path of a single host, or of 64 bits of IPv6.
+const APART: u32 = 0x100;
+
 /// A prefix of addresses: a destination network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
@@ -198,15 +201,17 @@ fn lowest(values: [u32; 2]) -> u32 {
     values.into_iter().filter(|value| *value != 0).min().unwrap_or(0)
 }
 
-/// The prefixes of `path_key_of` in bpf/shared_path.h.
+/// The prefixes of `path_key_with` in bpf/path_key.h.
 fn destination(family: u32, prefix: [u8; 8]) -> Prefix {
-    if family == libc::AF_INET as u32 {
-        let [a, b, c, ..] = prefix;
-        return Prefix { address: Ipv4Addr::new(a, b, c, 0).into(), length: 24 };
+    let is_apart = family & APART != 0;
+    if family & !APART == libc::AF_INET as u32 {
+        let [a, b, c, d, ..] = prefix;
+        let length = if is_apart { 32 } else { 24 };
+        return Prefix { address: Ipv4Addr::new(a, b, c, d).into(), length };
     }
     let mut bytes = [0; 16];
-    bytes[..6].copy_from_slice(&prefix[..6]);
-    Prefix { address: Ipv6Addr::from(bytes).into(), length: 48 }
+    bytes[..8].copy_from_slice(&prefix);
+    Prefix { address: Ipv6Addr::from(bytes).into(), length: if is_apart { 64 } else { 48 } }
 }
 
 #[cfg(test)]
@@ -241,6 +246,8 @@ mod tests {
         let bytes = entry(libc::AF_INET6 as u32, [0x20, 1, 0xd, 0xb8, 0, 5, 0, 0]);
         let prefix = Entry::parse(&bytes).unwrap().destination;
         assert_eq!(prefix.to_string(), "2001:db8:5::/48");
+        let bytes = entry(libc::AF_INET as u32 | APART, [10, 9, 8, 7, 0, 0, 0, 0]);
+        assert_eq!(Entry::parse(&bytes).unwrap().destination.to_string(), "10.9.8.7/32");
     }
 
     #[test]

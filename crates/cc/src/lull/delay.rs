@@ -1,6 +1,7 @@
 //! The information in the round-trip times of a path: its length, its jitter, its queue.
 
 use super::jitter::Jitter;
+use super::part::{LeftOut, Part};
 
 /// How long the lowest value is remembered, in microseconds: it counts from one to two times as long.
 const MEMORY_MICROS: u64 = 100_000_000;
@@ -52,9 +53,14 @@ pub(super) struct Delay {
     /// The round-trip time at losses: a lower empty path seen later makes the queue that they met longer.
     full: Lowest,
     jitter: Jitter,
+    left_out: LeftOut,
 }
 
 impl Delay {
+    pub(super) fn leave_out(&mut self, part: Part) {
+        self.left_out.add(part);
+    }
+
     /// The round-trip time to go by, of one that was measured: beside a small packet's, that of every full
     /// one would look like a queue. The values of small packets are discarded at the first full one.
     pub(super) fn adjust(&mut self, rtt: u32, is_small: bool) -> u32 {
@@ -121,7 +127,7 @@ impl Delay {
     /// How far jitter raises round-trip times, in microseconds. A queue that loses packets is none,
     /// and a shallow buffer has no room to wait for a difference.
     pub(super) fn noise(&self) -> u32 {
-        if self.is_shallow() {
+        if self.is_shallow() || self.left_out.has(Part::NoiseFloor) {
             return 0;
         }
         let most = match self.full_queue() {
@@ -152,7 +158,8 @@ impl Delay {
 
     /// The buffer holds less than half of what is in flight on the empty path.
     pub(super) fn is_shallow(&self) -> bool {
-        self.full_queue() > 0 && self.full_queue() < self.min_rtt() / 2
+        let is_shallow = self.full_queue() > 0 && self.full_queue() < self.min_rtt() / 2;
+        is_shallow && !self.left_out.has(Part::ShallowRules)
     }
 
     /// The queue above which the background yields, in microseconds. A packet takes

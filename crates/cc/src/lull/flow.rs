@@ -1,6 +1,6 @@
 //! A connection with a handle to its path, as a [`Controller`].
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::{HostTraffic, Member, Path};
 use crate::controller::{Ack, Controller, Pacing};
@@ -12,6 +12,8 @@ pub struct SharedPath {
     path: Arc<Mutex<Path>>,
     /// The traffic of foreground connections of the same host; nothing where they are not counted.
     seen: Arc<Mutex<Option<HostTraffic>>>,
+    /// The path of connections that have turned out to have another one.
+    apart: Arc<OnceLock<SharedPath>>,
 }
 
 impl SharedPath {
@@ -63,6 +65,18 @@ pub struct Flow {
     path: SharedPath,
 }
 
+impl Flow {
+    /// Joins another path if its own is longer than that of the others.
+    fn part(&mut self) {
+        if self.member.is_apart() {
+            let apart = self.path.apart.get_or_init(SharedPath::default).clone();
+            self.member.leave(&mut self.path.lock());
+            self.member = Member::join_with_weight(&mut apart.lock(), self.member.weight());
+            self.path = apart;
+        }
+    }
+}
+
 impl Drop for Flow {
     fn drop(&mut self) {
         self.member.leave(&mut self.path.lock());
@@ -72,6 +86,7 @@ impl Drop for Flow {
 impl Controller for Flow {
     fn handle_ack(&mut self, ack: &Ack) {
         self.member.handle_ack(&mut self.path.begin_event(ack.now), ack);
+        self.part();
     }
 
     fn handle_loss(&mut self, now: Timestamp, delivered: u32) {

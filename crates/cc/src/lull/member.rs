@@ -1,6 +1,8 @@
 //! A member: a background connection of a shared path, and its own state.
 
+use super::apart::Apart;
 use super::delay::RTT_LIMIT;
+use super::minimum_progress::{MAX_SPACING_MICROS, TRIAL_SPACING_MICROS, pair_spacing};
 use super::path::{Path, Phase};
 use crate::controller::{Ack, Pacing};
 use crate::rtt::Rounds;
@@ -19,10 +21,6 @@ const MORE_PART: u64 = 16;
 const QUARTER_SAMPLES: u32 = 4;
 /// Linux holds a single packet's acknowledgement back by 40 ms at the least, others by more.
 const RECEIVER_DELAY_MICROS: u32 = 35_000;
-/// Packets further apart would be acknowledged one by one, by the receiver's timer.
-const MAX_SPACING_MICROS: u32 = 20_000;
-/// The packets of a pair are so far apart that the pair shows jitter as well.
-const MIN_SPACING_MICROS: u32 = 12_000;
 
 /// A background connection on a shared [`Path`].
 ///
@@ -52,6 +50,8 @@ pub struct Member {
     highest: u32,
     /// Its window is a train, to be sent at once.
     is_train: bool,
+    /// Its window shows whether the path is longer.
+    is_trial: bool,
     /// A pace above what the window needs fills no shallow buffer.
     has_room: bool,
     /// It is a small packet's.
@@ -62,6 +62,9 @@ pub struct Member {
     quarter_samples: u32,
     /// Some packet of the round was limited by the window, not by the application.
     unlimited: bool,
+    /// The evidence that it has a path of its own, and whether it is enough.
+    apart: Apart,
+    is_apart: bool,
 }
 
 impl Member {
@@ -96,13 +99,27 @@ impl Member {
             low: 0,
             highest: 0,
             is_train: false,
+            is_trial: false,
             has_room: false,
             low_is_small: false,
             quarter_start: 0,
             quarter_low: 0,
             quarter_samples: 0,
             unlimited: false,
+            apart: Apart::default(),
+            is_apart: false,
         }
+    }
+
+    /// Whether it has turned out to have a longer path than the others: it should [`leave`](Self::leave) this one, and
+    /// join one of its own.
+    pub fn is_apart(&self) -> bool {
+        self.is_apart
+    }
+
+    /// Its weight.
+    pub fn weight(&self) -> u32 {
+        self.weight
     }
 
     /// The connection has ended.
@@ -154,14 +171,16 @@ impl Member {
         self.restart_round(delivered);
     }
 
-    /// RFC 1122 §4.2.3.2: a receiver may hold back the acknowledgement of a single packet.
-    fn is_maybe_delayed(&self, ack: &Ack, rtt: u32) -> bool {
+    /// RFC 1122 §4.2.3.2: a receiver may hold back the acknowledgement of a single packet, and some hold back that of a
+    /// few.
+    fn is_maybe_delayed(&self, path: &Path, ack: &Ack, rtt: u32) -> bool {
         let stands_out = self.last_rtt > 0 && rtt >= self.last_rtt + RECEIVER_DELAY_MICROS;
-        ack.maybe_delayed || ack.in_flight <= 1 || (ack.acked == 1 && stands_out)
+        let is_few = ack.acked == 1 || path.holds_back();
+        ack.maybe_delayed || ack.in_flight <= 1 || (is_few && stands_out)
     }
 
     fn handle_rtt(&mut self, path: &mut Path, ack: &Ack, now: u64, rtt: u32) {
-        let is_maybe_delayed = self.is_maybe_delayed(ack, rtt);
+        let is_maybe_delayed = self.is_maybe_delayed(path, ack, rtt);
         self.last_rtt = rtt;
         self.high = self.high.max(rtt);
         let rtt = path.delay.adjust(rtt, ack.is_small);
@@ -171,6 +190,7 @@ impl Member {
         }
         if !is_maybe_delayed {
             path.handle_exact_sample(now, rtt);
+            self.compare_with_others(path, now, rtt);
         } else if rtt > path.delay.min_rtt() + path.noise_margin() {
             // A delay that the receiver may have added can only hide the absence of a queue.
             return;
@@ -186,6 +206,22 @@ impl Member {
             let leader = (path.members == 1).then_some(self.number);
             path.set_leader(now, leader, self.weight);
             self.restart_round(ack.delivered);
+        }
+    }
+
+    /// Whether the pairs of others meet the queue of a pair as well. A receiver may hold back pairs only.
+    fn compare_with_others(&mut self, path: &mut Path, now: u64, rtt: u32) {
+        let (queue, noise) = (path.delay.queue(rtt), path.delay.noise());
+        // Sawteeth of others in a shallow buffer may keep the rhythm of pairs.
+        let fits = path.delay.is_shallow() && queue <= path.delay.full_queue();
+        if queue <= path.noise_margin() {
+            self.apart.handle_no_queue(now);
+            if !self.is_using {
+                (path.empty_at, path.empty_by) = (now, self.number);
+            }
+        } else if !self.is_using && !fits {
+            let others_at = if path.empty_by == self.number { 0 } else { path.empty_at };
+            self.is_apart |= self.apart.handle_queue(now, rtt, (queue, noise), others_at);
         }
     }
 
@@ -324,6 +360,7 @@ impl Member {
         let is_left = now >= self.next_pair && may_share && path.is_worth_sharing(free);
         self.is_using = !path.is_at_floor() && (leads || is_left);
         self.is_train = leads && path.fair_queueing.is_train();
+        self.is_trial = leads && path.is_trial();
         let is_small = window + window / MORE_PART <= path.full_window();
         self.has_room = is_small || !path.delay.is_shallow();
         self.window = if self.is_using { free.max(TWO) } else { ONE };
@@ -356,18 +393,19 @@ impl Member {
         let bytes = u64::from(packet_bytes);
         if !self.is_using {
             let rate = u64::from(PAIR) * bytes * 1_000_000 / self.pause.max(1);
-            let spacing = (self.last_rtt / 4).max(MIN_SPACING_MICROS).min(self.last_rtt / 2);
+            let spacing = pair_spacing(self.last_rtt);
             return Some(Pacing {
                 rate: Rate::from_bytes_per_second(rate.max(1)),
                 // Before the first pair, what is in flight has to arrive: no packet is the second of a pair.
                 burst: if self.pause == 0 { 1 } else { PAIR },
-                spacing_micros: spacing.min(MAX_SPACING_MICROS),
+                spacing_micros: spacing,
             });
         }
         // The window is below 2^20 packets, so that bytes times a million stay below 2^64.
         let rtt = u64::from(smoothed_rtt_micros.min(self.last_rtt.max(1)));
         let rate = ((self.window * bytes) >> SHIFT) * 1_000_000 / rtt;
-        let least = bytes * 1_000_000 / u64::from(MAX_SPACING_MICROS);
+        let spacing = if self.is_trial { TRIAL_SPACING_MICROS } else { MAX_SPACING_MICROS };
+        let least = bytes * 1_000_000 / u64::from(spacing);
         let more = if self.has_room { rate / MORE_PART } else { 0 };
         let rate = if self.is_train { TRAIN_RATE } else { (rate + more).max(least) };
         Some(Pacing { rate: Rate::from_bytes_per_second(rate), burst: 1, spacing_micros: 0 })

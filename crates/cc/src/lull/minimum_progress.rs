@@ -1,7 +1,7 @@
-//! How long connections pause between pairs of packets, so that no program gives up.
+//! How long connections pause between pairs of packets, so that no program gives up, and within a pair.
 
 /// The floor's pause between pairs, in packet times: a pair in this time is 1 % of the path.
-const PAUSE_PACKETS: u64 = 200;
+pub(super) const PAUSE_PACKETS: u64 = 200;
 /// The longest pause between two pairs of a lone connection: 2.9 kB/s. An SSH server answers every 98 kB, and an
 /// SSH client that asks for answers gives up after 60 s.
 const LONE_PAUSE_MICROS: u64 = 1_000_000;
@@ -24,6 +24,20 @@ const FEW: u32 = 16;
 const CROWD_PAUSE_PACKETS: u64 = 50;
 /// The longest pause between two pairs of a connection, whatever their number.
 const MAX_CROWD_SLEEP_MICROS: u64 = 10_000_000;
+
+/// Packets further apart would be acknowledged one by one, by the receiver's timer.
+pub(super) const MAX_SPACING_MICROS: u32 = 20_000;
+/// The packets of a pair are so far apart that the pair shows jitter as well.
+const MIN_SPACING_MICROS: u32 = 12_000;
+
+/// In a trial, four packets leave within the 40 ms for which a receiver holds an acknowledgement back, and the fourth
+/// just before they end: it is not delayed.
+pub(super) const TRIAL_SPACING_MICROS: u32 = 13_000;
+
+/// How far apart the packets of a pair leave, in microseconds, where the last round-trip time was `rtt`.
+pub(super) fn pair_spacing(rtt: u32) -> u32 {
+    (rtt / 4).max(MIN_SPACING_MICROS).min(rtt / 2).min(MAX_SPACING_MICROS)
+}
 
 /// From a pair of any connection to the next one, in microseconds, at the most.
 pub(super) fn longest_pause(members: u32) -> u64 {

@@ -21,6 +21,8 @@
 //!   lately is left to them. When they have ended, the floor ends.
 //! - Where routers keep flows apart (RFC 8290), no queue shows others. A return begins with packets sent at
 //!   once, which take twice as long there if others send.
+//! - Pairs of one connection that always take longer, while others meet no queue, show a path of its own. The
+//!   connection leaves.
 //! - If all pairs of a floor meet a queue, the path may have become longer. A trial tells: the background's
 //!   packets lengthen a queue, but not a path.
 //! - The way back starts from what the path had room for before, so that it takes a few rounds.
@@ -30,6 +32,7 @@
 //! The bound that replaces "never above Reno" (OSDI 2002, Theorem 1) for one shared window: all connections
 //! of a path together have no more in flight than its window and a pair for each of them.
 
+mod apart;
 mod capacity;
 mod delay;
 mod fair_queueing;
@@ -40,9 +43,11 @@ mod jitter;
 mod longer_path;
 mod member;
 mod minimum_progress;
+mod part;
 mod path;
 
 pub use flow::{Flow, SharedPath};
 pub use host::HostTraffic;
 pub use member::Member;
+pub use part::Part;
 pub use path::Path;

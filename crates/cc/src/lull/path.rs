@@ -7,6 +7,7 @@ use super::growth::{CompetitionPause, Growth, grow_in_shallow};
 use super::host::Host;
 use super::longer_path::LongerPath;
 use super::minimum_progress;
+use super::part::{LeftOut, Part};
 use crate::{Timestamp, Window};
 
 const SHIFT: u32 = Window::SHIFT;
@@ -109,6 +110,10 @@ pub struct Path {
     pub(super) in_flight: u64,
     /// When the last pair is due that was given a time.
     slot: u64,
+    /// When a pair has last met no queue, and the number of its connection.
+    pub(super) empty_at: u64,
+    pub(super) empty_by: u32,
+    left_out: LeftOut,
 }
 
 impl Default for Path {
@@ -137,6 +142,9 @@ impl Default for Path {
             next_number: 0,
             in_flight: 0,
             slot: 0,
+            empty_at: 0,
+            empty_by: 0,
+            left_out: LeftOut::default(),
         }
     }
 }
@@ -145,6 +153,12 @@ impl Path {
     /// The window of all connections together.
     pub fn window(&self) -> Window {
         Window::from_raw(self.usable_window())
+    }
+
+    /// For an ablation: the path works without a part of the algorithm from now on.
+    pub fn leave_out(&mut self, part: Part) {
+        self.left_out.add(part);
+        self.delay.leave_out(part);
     }
 
     /// The round-trip time of the empty path in microseconds; 0 while it is unknown.
@@ -256,17 +270,33 @@ impl Path {
 
     /// The time of the next pair of a member, in microseconds. Members take turns.
     pub(super) fn next_slot(&mut self, now: u64) -> u64 {
+        if self.left_out.has(Part::FloorByTime) {
+            return self.next_slot_by_rtts(now);
+        }
         let packet = self.capacity.packet_micros();
-        let mut pause = minimum_progress::pause(packet, self.members);
+        let has_minimum = !self.left_out.has(Part::MinimumProgress);
+        let mut pause = match has_minimum {
+            true => minimum_progress::pause(packet, self.members),
+            false => minimum_progress::PAUSE_PACKETS * packet,
+        };
         if let Phase::Floor { since } = self.phase {
             // A short foreground has gone soon.
             pause = pause.min(now.saturating_sub(since) / 2);
         }
         let two_rtts = 2 * u64::from(self.delay.min_rtt()).max(5_000);
         let pause = pause.max(two_rtts.min(minimum_progress::longest_pause(self.members)));
-        let sleep = minimum_progress::longest_sleep(packet, self.members);
-        self.slot = (self.slot.max(now) + pause).min(now + sleep);
+        self.slot = self.slot.max(now) + pause;
+        if has_minimum {
+            let sleep = minimum_progress::longest_sleep(packet, self.members);
+            self.slot = self.slot.min(now + sleep);
+        }
         self.slot
+    }
+
+    /// For an ablation: each connection pauses for 96 round-trip times, as Nice does.
+    fn next_slot_by_rtts(&mut self, now: u64) -> u64 {
+        let own = 96 * u64::from(self.delay.min_rtt());
+        now + own.min(minimum_progress::longest_pause(1))
     }
 
     /// The queue in microseconds that `window` causes by itself: the part that the path does not
@@ -400,6 +430,9 @@ impl Path {
     /// lately, the background shares it with hosts that leave as well, or with others that come and
     /// go. A queue after that is news, and a shallow buffer cannot wait.
     fn drain_rounds(&self) -> u32 {
+        if self.left_out.has(Part::EmptyingRound) {
+            return 0;
+        }
         match self.delay.noise() {
             0 => u32::from(self.alone < SHARED_ROUNDS && !self.is_shallow()),
             _ => DRAIN_ROUNDS,
@@ -549,14 +582,12 @@ impl Path {
     /// A round-trip time of a packet of any member that no receiver has held back. Returns whether
     /// the background is to use the path again: a pair has met no queue.
     pub(super) fn handle_sample(&mut self, now: u64, rtt: u32) -> bool {
-        if rtt < self.delay.min_rtt() {
-            self.handle_lowest(now, rtt);
-        }
+        let is_no_queue = rtt < self.delay.min_rtt() && self.handle_lowest(now, rtt);
         let Phase::Floor { since } = self.phase else { return false };
         if now >= since + 4 * u64::from(self.delay.min_rtt()) && self.is_shared_queue(rtt) {
             self.fair_queueing.handle_shared_queue();
         }
-        if self.delay.queue(rtt) > self.noise_margin() {
+        if self.delay.queue(rtt) > self.noise_margin() && !is_no_queue {
             return self.handle_queued_pair(now, rtt, since);
         }
         self.longer_path.restart();
@@ -564,9 +595,12 @@ impl Path {
             return false;
         }
         self.handle_others_gone(now, since);
-        let memory = self.full_window().min(self.growth.remembered_window());
+        let memory = match self.left_out.has(Part::Memory) {
+            true => MIN_RETURN,
+            false => self.full_window().min(self.growth.remembered_window()),
+        };
         self.growth.remember_window(memory.max(MIN_RETURN));
-        let is_steady = self.delay.is_steady();
+        let is_steady = self.delay.is_steady() && !self.left_out.has(Part::Trains);
         let train = self.fair_queueing.begin_return(self.full_window() >> SHIFT, is_steady);
         self.phase = Phase::Use { rounds: 0 };
         if train > 0 {

@@ -1,7 +1,9 @@
 //! Properties of connections that share a path, for any behaviour of the network.
 
+use core::time::Duration;
+
 use lull_cc::lull::{Member, Path};
-use lull_cc::{Ack, Timestamp};
+use lull_cc::{Ack, Timestamp, Window};
 use lull_testing::trace::{Event, History, seed};
 
 const EVENTS: usize = 50_000;
@@ -11,6 +13,9 @@ struct Crowd {
     path: Path,
     members: Vec<(Member, History, Timestamp, u32)>,
     random: u64,
+    /// The latest time of any event, and whether clocks jump ahead.
+    latest: Timestamp,
+    jumps: bool,
 }
 
 impl Crowd {
@@ -23,7 +28,7 @@ impl Crowd {
         };
         let members =
             (0..count).map(|i| (Member::join(&mut path), history(i), Timestamp::ZERO, 0)).collect();
-        Crowd { path, members, random: seed }
+        Crowd { path, members, random: seed, latest: Timestamp::ZERO, jumps: seed % 4 == 3 }
     }
 
     fn below(&mut self, limit: u64) -> u64 {
@@ -48,8 +53,21 @@ impl Crowd {
         }
         match history.next().expect("a history has no end") {
             Event::Ack(ack) => {
-                (*now, *delivered) = (ack.now, ack.delivered);
-                member.handle_ack(path, &ack);
+                // Clocks of processors differ a little, and one jumps ahead when its machine was suspended.
+                let at = match what {
+                    10..15 => Timestamp::from_micros(ack.now.as_micros().saturating_sub(50_000)),
+                    15..20 => self.latest,
+                    20 if self.jumps => ack.now + Duration::from_secs(3600),
+                    _ => ack.now,
+                };
+                self.latest = self.latest.max(at);
+                (*now, *delivered) = (at, ack.delivered);
+                member.handle_ack(path, &Ack { now: at, ..ack });
+                let most = path.window().max(Window::TWO);
+                assert!(member.window() <= most, "{member:?} has more than {most:?}");
+                if path.is_at_floor() {
+                    assert_eq!(member.packets(0), 2, "only pairs from here on: {member:?}");
+                }
             }
             Event::Loss(at, count) | Event::Mark(at, count) => member.handle_loss(path, at, count),
             Event::Timeout(at, count) => member.handle_timeout(path, at, count),
@@ -211,6 +229,28 @@ fn queue_of_others_meets_few_windows_and_then_pairs() {
         assert!(pairs <= most + most / 8 + 150, "{setting}: {pairs} of {most}");
     }
     assert!(filled > 50, "the test shows nothing: {filled}");
+}
+
+/// A suspended machine's clock jumps ahead, clocks of processors differ, and 32 bits of microseconds overflow.
+#[test]
+fn window_is_regained_after_jumps_of_the_clock() {
+    let hour = 3_600_000_000;
+    for (start, jump) in [(1_000_000, hour), (1_000_000, -100), ((1 << 32) - 3_000_000, 0)] {
+        for number in 0..50 {
+            let mut lone = Lone::new(seed().wrapping_add(number));
+            lone.now = start;
+            for _ in 0..300 {
+                lone.round(0);
+            }
+            let before = lone.path.window().packets();
+            lone.now = lone.now.saturating_add_signed(jump);
+            for _ in 0..300 {
+                lone.round(0);
+            }
+            let after = lone.path.window().packets();
+            assert!(after >= before / 2, "{number}, {jump}: {after} of {before}");
+        }
+    }
 }
 
 #[test]

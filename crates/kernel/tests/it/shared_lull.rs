@@ -15,7 +15,7 @@ pub(crate) struct Lull;
 
 impl SharedAlgorithm for Lull {
     const MIRROR: &'static str = "lull";
-    const ANSWER: usize = 12;
+    const ANSWER: usize = 13;
     type Path = Path;
     type Member = Member;
 
@@ -91,6 +91,7 @@ impl SharedAlgorithm for Lull {
             pacing.map_or(0, |pacing| pacing.rate.bytes_per_second()),
             pacing.map_or(0, |pacing| pacing.spacing_micros.into()),
             pacing.map_or(0, |pacing| pacing.burst.into()),
+            member.is_apart().into(),
         ]
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use lull_kernel::PathTable;
 use lull_testing::{bound, bpf, command, needs};
 use nix::sched::{CloneFlags, setns};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
+use nix::unistd::Pid;
 
 use crate::connection::{Connection, Loaded, connect_with, enter, eventually, loopback, run};
 
@@ -130,15 +133,10 @@ fn killed_leader_leaves_and_another_connection_leads() {
     for server in servers {
         thread::spawn(move || read_all(server));
     }
-    let leader = || {
-        let status = lull.status();
-        let at = status.paths.as_ref()?.first()?.leader?;
-        status.sockets[at].owner.clone().map(|owner| owner.pid)
-    };
     for left in (0..4).rev() {
         let mut at = None;
         eventually("a connection leads", || {
-            let pid = leader();
+            let pid = leader(&lull);
             at = senders.iter().position(|sender| Some(sender.0.id() as i32) == pid);
             at.is_some()
         });
@@ -146,7 +144,83 @@ fn killed_leader_leaves_and_another_connection_leads() {
         let pid = killed.0.id() as i32;
         drop(killed);
         eventually("it leaves", || lull.members() == [("127.0.0.0/24".to_owned(), left)]);
-        assert_ne!(leader(), Some(pid));
+        assert_ne!(leader(&lull), Some(pid));
+    }
+}
+
+/// A stopped process keeps its connection, and sends nothing.
+#[test]
+fn stopped_leader_passes_the_lead_on() {
+    needs!(bpf(), command("ip"));
+    enter();
+    let lull = Loaded::lull(PathTable::default());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let senders: Vec<Sender> = (0..3).map(|_| spawn_sender(&lull.0, address)).collect();
+    for server in (0..3).map(|_| listener.accept().unwrap().0) {
+        thread::spawn(move || read_all(server));
+    }
+    let mut stopped = Pid::from_raw(0);
+    eventually("a connection leads", || {
+        let pid = leader(&lull).map(Pid::from_raw);
+        stopped = pid.unwrap_or(stopped);
+        senders.iter().any(|sender| Some(sender.0.id() as i32) == pid.map(Pid::as_raw))
+    });
+    kill(stopped, Signal::SIGSTOP).unwrap();
+    eventually("another one leads", || leader(&lull).is_some_and(|pid| pid != stopped.as_raw()));
+    // Connections lead in turn, but not one that is silent.
+    for _ in 0..20 {
+        thread::sleep(Duration::from_millis(100));
+        assert_ne!(leader(&lull), Some(stopped.as_raw()));
+    }
+    kill(stopped, Signal::SIGCONT).unwrap();
+    eventually("it leads again", || leader(&lull) == Some(stopped.as_raw()));
+}
+
+/// The process whose connection leads the first path.
+fn leader(lull: &Loaded) -> Option<i32> {
+    let status = lull.status();
+    let at = status.paths.as_ref()?.first()?.leader?;
+    status.sockets[at].owner.clone().map(|owner| owner.pid)
+}
+
+/// Without time stamps, round-trip times are those of segments that were sent once.
+#[test]
+fn path_is_measured_without_timestamps() {
+    needs!(bpf(), command("ip"));
+    enter();
+    std::fs::write("/proc/sys/net/ipv4/tcp_timestamps", "0").unwrap();
+    let lull = Loaded::lull(PathTable::default());
+    let mut connection = Connection::open(&lull.0, loopback([0, 1]));
+    eventually("its rate is known", || {
+        connection.carry(200_000);
+        let paths = lull.status().paths.expect("it shares paths");
+        paths[0].base_rtt.is_some() && paths[0].packets_per_second > 0
+    });
+}
+
+#[test]
+fn connections_to_more_networks_than_the_table_has_run_nice() {
+    needs!(bpf(), command("ip"));
+    enter();
+    setrlimit(Resource::RLIMIT_NOFILE, 20_000, 20_000).expect("root may raise it");
+    const COUNT: usize = 5_000;
+    let table = PathTable::default();
+    let beyond = COUNT - table.paths as usize;
+    let lull = Loaded::lull(table);
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut connections = Vec::new();
+    for number in 0..COUNT {
+        let network = Ipv4Addr::new(127, 1 + (number / 250) as u8, (number % 250) as u8, 1);
+        let client = connect_with(&lull.0, SocketAddr::new(network.into(), port));
+        let (server, _) = listener.accept().unwrap();
+        connections.push(Connection { client, server });
+    }
+    assert_eq!(lull.status().unshared_connections() as usize, beyond);
+    assert_eq!(lull.members().len(), COUNT - beyond);
+    for connection in &mut connections {
+        connection.carry(1_000);
     }
 }
 

@@ -106,9 +106,9 @@ fn greedy_sender_alone_uses_the_link_without_a_queue() {
 fn uploads_yield_to_the_queue_of_others_and_return() {
     let mut model = Model::new();
     model.run(10_000, 3, 0);
-    model.run(2_000, 3, BUFFER / 2);
+    model.run(2_000, 3, BUFFER * 5 / 8);
     assert!(model.uploads.path().is_at_floor());
-    let seen = model.run(10_000, 3, BUFFER / 2);
+    let seen = model.run(10_000, 3, BUFFER * 5 / 8);
     assert!(seen.passed < 10_000 * BYTES_PER_MS * 3 / 100, "{seen:?}");
     assert!(seen.passed > 5 * PACKET_BYTES, "no connection times out: {seen:?}");
     model.run(5_000, 3, 0);

@@ -1,6 +1,7 @@
 //! The trial of a longer path at the floor.
 
 use super::{MIN_RETURN, ONE, Path, Phase, SETTLED_ROUNDS};
+use crate::lull::part::Part;
 
 /// A trial succeeds with a window that would be a queue of so many triggers.
 const TRIAL_TRIGGERS: u32 = 3;
@@ -15,11 +16,24 @@ impl Path {
         let (min_rtt, noise) = (self.delay.min_rtt(), self.delay.noise());
         let longer = self.longer_path.handle_queue(now, rtt, min_rtt, noise);
         let Some(longer) = longer else { return false };
+        if self.left_out.has(Part::LongerPath) {
+            return false;
+        }
         self.longer_path.begin_trial(self.delay.replace_min_rtt(now, longer), since);
         self.window = MIN_RETURN;
         self.window_before = MIN_RETURN;
         self.phase = Phase::Use { rounds: 0 };
         true
+    }
+
+    /// The window shows whether the path is longer.
+    pub(in crate::lull) fn is_trial(&self) -> bool {
+        self.longer_path.is_trial()
+    }
+
+    /// A receiver holds back the acknowledgements of a few packets.
+    pub(in crate::lull) fn holds_back(&self) -> bool {
+        self.longer_path.holds_back()
     }
 
     /// A floor begins at `now`, or goes on after a trial that has failed. Returns since when.
@@ -30,11 +44,18 @@ impl Path {
         since
     }
 
-    /// A round-trip time that is lower than any before. In a trial, the queue of others became shorter.
-    pub(super) fn handle_lowest(&mut self, now: u64, rtt: u32) {
+    /// A round-trip time that is lower than any before. In a trial, the queue of others became shorter. Returns whether
+    /// instead there is none, and a receiver has only held back pairs.
+    pub(super) fn handle_lowest(&mut self, now: u64, rtt: u32) -> bool {
+        let mut is_no_queue = false;
         let shorter = self.delay.min_rtt() - rtt;
         if self.longer_path.is_trial() && shorter > self.noise_margin() + self.delay.noise() {
             self.start_floor(now, self.patience);
+            let most = self.noise_margin() + self.longer_path.wait_at_receiver();
+            is_no_queue = self.delay.queue(rtt) <= most;
+            if is_no_queue {
+                self.longer_path.handle_no_queue();
+            }
         }
         let min_rtt = self.delay.min_rtt();
         if rtt + self.noise_margin() < min_rtt {
@@ -47,6 +68,7 @@ impl Path {
         if rtt < min_rtt / SHORTER_PART * (SHORTER_PART - 1) {
             self.capacity.ignore_until(now + u64::from(min_rtt));
         }
+        is_no_queue
     }
 
     /// A round of a trial has ended.
