@@ -72,6 +72,50 @@ impl Trace {
         Trace { name: name.into(), opportunities: opportunities.into() }
     }
 
+    /// A cellular link. Its rate changes at random every 100 ms, between an eighth and twice `rate`. It sends in grants
+    /// that are 1 to 8 ms apart, one in ten of them repeated 8 ms later, and nothing for up to a second about every ten
+    /// seconds. The trace lasts `seconds` and depends only on its arguments.
+    ///
+    /// # Panics
+    /// If the rate or the length is zero.
+    pub fn cellular(rate: Rate, seconds: u64, seed: u64) -> Self {
+        let mean = rate.bits_per_second();
+        assert!(mean > 0 && seconds > 0);
+        let mut random = Random::new(seed);
+        let mut opportunities = Vec::new();
+        let (mut now, mut credit, mut grant, mut outage) = (mean, 0, 0, 0);
+        for millis in 0..seconds * 1000 {
+            if millis % 100 == 0 {
+                now = match random.below(3) {
+                    0 => now / 5 * 4,
+                    1 => now / 4 * 5,
+                    _ => now,
+                };
+                now = now.clamp(mean.div_ceil(8), 2 * mean);
+                if random.below(100) == 0 {
+                    outage = millis + 100 + random.below(900);
+                }
+            }
+            if millis < outage {
+                continue;
+            }
+            // In thousandths of a bit.
+            credit += now;
+            if millis < grant {
+                continue;
+            }
+            grant = millis + 1 + random.below(8) + if random.below(10) == 0 { 8 } else { 0 };
+            let packet = Self::OPPORTUNITY_BYTES * 8 * 1000;
+            for _ in 0..credit / packet {
+                opportunities.push(millis);
+            }
+            credit %= packet;
+        }
+        // The last opportunity is the length of the cycle.
+        opportunities.push(seconds * 1000);
+        Trace { name: format!("{rate}, cellular").into(), opportunities: opportunities.into() }
+    }
+
     /// The file's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -125,6 +169,23 @@ mod tests {
         let times: Vec<_> = (0..9).map(|n| trace.opportunity(n).as_micros() / 1000).collect();
         assert_eq!(times, [0, 2, 2, 5, 5, 7, 7, 10, 10]);
         assert_eq!(trace.mean_rate(), Rate::from_bits_per_second(4 * 12_000 * 1000 / 5));
+    }
+
+    #[test]
+    fn cellular_rate_changes_and_has_outages() {
+        let rate = Rate::from_bits_per_second(10_000_000);
+        let trace = Trace::cellular(rate, 60, 7);
+        let (mean, name) = (trace.mean_rate().bits_per_second(), trace.name());
+        assert!((4_000_000..14_000_000).contains(&mean), "{mean}");
+        assert_eq!(name, "10.00 Mbit/s, cellular");
+        let sent = |from: u64| {
+            trace.opportunities_until(millis(from + 500)) - trace.opportunities_until(millis(from))
+        };
+        let parts: Vec<u64> = (0..119).map(|part| sent(part * 500)).collect();
+        let (low, high) = (parts.iter().min().unwrap(), parts.iter().max().unwrap());
+        assert!(low * 4 < *high, "{parts:?}");
+        let same = Trace::cellular(rate, 60, 7).opportunities == trace.opportunities;
+        assert!(same && Trace::cellular(rate, 60, 8).opportunities != trace.opportunities);
     }
 
     #[test]
