@@ -153,6 +153,43 @@ fn fallback_to_nice_is_reported_in_one_line() {
     assert_eq!(lines[1..], [line], "{said:?}");
 }
 
+/// Connections lead in turn, in proportion to their weights: 2.5 s and 10 s. The part of each is counted at the receiver.
+#[test]
+fn jobs_share_a_link_by_weight() {
+    needs!(lull_testing::bpf(), lull_testing::command("python3"), lull_testing::command("ip"));
+    let control = Variant::unloaded();
+    let receiver = "import json, socket, sys, threading, time
+listener = socket.create_server(('', 5001))
+counts = {'5': 0, '20': 0}
+def receive(connection):
+    weight = connection.makefile('rb').readline().decode().strip()
+    while chunk := connection.recv(1 << 16):
+        counts[weight] += len(chunk)
+for _ in counts:
+    threading.Thread(target=receive, args=(listener.accept()[0],), daemon=True).start()
+time.sleep(50)
+print(json.dumps(counts), flush=True)";
+    let sender = "import socket, sys
+client = socket.create_connection((sys.argv[1], 5001))
+client.sendall(sys.argv[2].encode() + b'\\n')
+while True:
+    client.sendall(bytes(65536))";
+    let script = "ip netns exec right1 python3 -c \"$2\" & receiver=$!
+until ip netns exec right1 ss -ltn | grep -q 5001; do sleep 0.05; done
+for weight in 5 20; do
+    \"$LULL\" exec --quiet --cc \"$1\" --automatic=lull --weight $weight -- \
+        python3 -c \"$3\" \"$LULL_RIGHT_1\" $weight 2>/dev/null &
+done
+wait $receiver; kill $(jobs -p); wait";
+    let mut command = lull(&["lab", "emulate", "--rate", "10mbit", "--rtt", "20ms", "--"]);
+    command.args(["sh", "-c", script, "sh", &control.0, receiver, sender]).env("LULL", LULL);
+    let said = finish(&mut command);
+    let counts: Value = serde_json::from_str(said.out.lines().next().unwrap_or_default())
+        .unwrap_or_else(|error| panic!("{error}: {said:?}"));
+    let (light, heavy) = (counts["5"].as_f64().unwrap(), counts["20"].as_f64().unwrap());
+    assert!(light > 0.0 && heavy > 2.0 * light && heavy < 8.0 * light, "{counts}");
+}
+
 /// Connections that start together are spread out by short timeouts before their first SYN. Those
 /// timeouts are no sign of a router that drops packets with a mark.
 #[test]

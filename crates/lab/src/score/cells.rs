@@ -88,12 +88,17 @@ pub enum Queue {
     Codel,
     /// FQ-CoDel with a buffer of 4 BDP.
     FqCodel,
+    /// Two classes as CAKE has them, each FQ-CoDel with a buffer of 4 BDP. Background packets are of the lower class.
+    Tins,
 }
 
 impl Queue {
     pub(super) const fn bdp(times: u64) -> Self {
         Queue::DropTail { percent_of_bdp: times * 100 }
     }
+
+    /// A tenth of the BDP.
+    pub(super) const TINY: Queue = Queue::DropTail { percent_of_bdp: 10 };
 
     /// A quarter of the BDP.
     pub(super) const SHALLOW: Queue = Queue::DropTail { percent_of_bdp: 25 };
@@ -110,11 +115,27 @@ pub enum Link {
         /// The longest pause in milliseconds.
         longest_ms: u64,
     },
+    /// At a rate that changes at random, with grants and outages, as cellular links have them.
+    Cellular,
     /// At the rate of a recorded trace.
     Recorded {
         /// The trace's file, relative to the folder of data.
         file: &'static str,
     },
+}
+
+/// What sets a cell apart from a plain one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Variation {
+    /// Nothing.
+    Plain,
+    /// Both ends and the queue support ECN.
+    Ecn,
+    /// A CUBIC download fills the way back, where acknowledgements wait behind it.
+    TwoWay,
+    /// The foreground's downloads have half, one, two and four times the background's round-trip time.
+    MixedRtts,
 }
 
 /// The foreground traffic, which the background must not slow down.
@@ -160,6 +181,8 @@ pub struct Cell {
     pub queue: Queue,
     /// How the queue is served.
     pub link: Link,
+    /// What sets it apart.
+    pub variation: Variation,
     /// The traffic that is measured for interference.
     pub foreground: Foreground,
     /// Hosts that send background traffic.
@@ -183,11 +206,19 @@ impl fmt::Display for Cell {
             Queue::Red => f.write_str("RED")?,
             Queue::Codel => f.write_str("CoDel")?,
             Queue::FqCodel => f.write_str("FQ-CoDel")?,
+            Queue::Tins => f.write_str("tins")?,
         }
         match self.link {
             Link::Steady => {}
             Link::Pausing { longest_ms } => write!(f, ", pauses up to {longest_ms} ms")?,
+            Link::Cellular => f.write_str(", cellular")?,
             Link::Recorded { file } => write!(f, ", {file}")?,
+        }
+        match self.variation {
+            Variation::Plain => {}
+            Variation::Ecn => f.write_str(", ECN")?,
+            Variation::TwoWay => f.write_str(", two-way")?,
+            Variation::MixedRtts => f.write_str(", mixed RTTs")?,
         }
         if self.foreground_is_local {
             f.write_str(", same host")?;

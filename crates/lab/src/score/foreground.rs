@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use lull_cc::{Rate, Timestamp};
 use lull_sim::random::Random;
+use lull_sim::tcp::Parameters;
 use lull_sim::traffic::{
     Arrivals, Connections, Datagrams, Demand, Documents, Flow, FlowSizes, Pattern, Request, Tcp,
 };
 use lull_sim::{NodeId, Simulation, SourceId};
 
-use super::cells::{Cell, Foreground, ForegroundControl};
+use super::cells::{Cell, Foreground, ForegroundControl, Variation};
 use super::network::PACKET;
 use super::scheme::foreground_control;
 
@@ -100,14 +101,25 @@ fn downloads(seed: u64) -> [(u64, u64); 4] {
     DOWNLOADS.map(|(from, to)| (from * STEPS + offset, to * STEPS + offset))
 }
 
-/// Adds the foreground's sources.
+/// Adds a download that fills the way back.
+pub(super) fn add_reverse(simulation: &mut Simulation, (from, to): (NodeId, NodeId), cell: &Cell) {
+    let tcp = tcp(ForegroundControl::Cubic, cell);
+    let (from, to, start) = (to, from, at_step(STEPS));
+    let flow = Flow { from, to, tcp, start, stop: None, demand: Demand::Backlogged };
+    simulation.add_flow(flow).expect(CONNECTED);
+}
+
+/// Adds the foreground's sources. Downloads use the `ends` in turn.
 pub(super) fn add(
     simulation: &mut Simulation,
-    (from, to): (NodeId, NodeId),
+    ends: &[(NodeId, NodeId)],
     cell: &Cell,
 ) -> Vec<SourceId> {
+    let (from, to) = ends[0];
+    let mut turns = ends.iter().cycle();
     let mut flow = |controller, start, stop| {
-        let tcp = tcp(controller);
+        let (from, to) = *turns.next().expect("a cell has ends");
+        let tcp = tcp(controller, cell);
         let flow = Flow { from, to, tcp, start, stop, demand: Demand::Backlogged };
         simulation.add_flow(flow).expect(CONNECTED)
     };
@@ -146,15 +158,21 @@ pub(super) fn add(
     };
     let documents = Documents {
         pairs: vec![(from, to)],
-        tcp: tcp(ForegroundControl::Cubic),
+        tcp: tcp(ForegroundControl::Cubic, cell),
         connections: Connections::PerDocument,
         arrivals,
     };
     vec![simulation.add_documents(documents).expect(CONNECTED)]
 }
 
-fn tcp(controller: ForegroundControl) -> Tcp {
-    Tcp { parameters: Default::default(), controller: foreground_control(controller), dscp: 0 }
+fn tcp(controller: ForegroundControl, cell: &Cell) -> Tcp {
+    let parameters = parameters(cell).into();
+    Tcp { parameters, controller: foreground_control(controller), dscp: 0 }
+}
+
+/// The parameters of all connections of a cell.
+pub(super) fn parameters(cell: &Cell) -> Parameters {
+    Parameters { ecn: cell.variation == Variation::Ecn, ..Parameters::default() }
 }
 
 /// Requests that use a third of the link, each from a separate client.

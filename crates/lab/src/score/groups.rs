@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use super::cells::{Cell, Foreground, ForegroundControl, Link, Network, Queue, Set};
+use super::cells::{Cell, Foreground, ForegroundControl, Link, Network, Queue, Set, Variation};
 
 /// Cells that test one property of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -28,6 +28,18 @@ pub enum Group {
     Reno,
     /// BBR downloads.
     Bbr,
+    /// CUBIC downloads beside 256 background connections.
+    Many,
+    /// CUBIC downloads at a tenth of the BDP.
+    Tiny,
+    /// CUBIC downloads of other round-trip times than the background's.
+    Mixed,
+    /// CUBIC downloads under RED and CoDel with ECN.
+    Ecn,
+    /// CUBIC downloads under two classes, as CAKE has them.
+    Tins,
+    /// CUBIC downloads while the way back is full as well.
+    TwoWay,
     /// CUBIC downloads beside four background hosts.
     Hosts,
     /// A background that starts beside a download, and knows nothing of the path.
@@ -52,11 +64,17 @@ pub enum Group {
     Idle,
     /// No foreground, over recorded links.
     Recorded,
+    /// CUBIC downloads over recorded links.
+    RecordedBulk,
+    /// No foreground and CUBIC downloads, over links whose rate changes at random.
+    Cellular,
+    /// No foreground and CUBIC downloads, over links within a building.
+    Lan,
 }
 
 impl Group {
     /// All groups, in the order of the table.
-    pub const ALL: [Group; 19] = [
+    pub const ALL: [Group; 28] = [
         Group::Bulk,
         Group::Shallow,
         Group::Deep,
@@ -64,6 +82,12 @@ impl Group {
         Group::Fq,
         Group::Reno,
         Group::Bbr,
+        Group::Many,
+        Group::Tiny,
+        Group::Mixed,
+        Group::Ecn,
+        Group::Tins,
+        Group::TwoWay,
         Group::Hosts,
         Group::Late,
         Group::Crowd,
@@ -76,6 +100,9 @@ impl Group {
         Group::LocalDocuments,
         Group::Idle,
         Group::Recorded,
+        Group::RecordedBulk,
+        Group::Cellular,
+        Group::Lan,
     ];
 
     /// The group's name on the command line.
@@ -88,6 +115,12 @@ impl Group {
             Group::Fq => "fq",
             Group::Reno => "reno",
             Group::Bbr => "bbr",
+            Group::Many => "many",
+            Group::Tiny => "tiny",
+            Group::Mixed => "mixed",
+            Group::Ecn => "ecn",
+            Group::Tins => "tins",
+            Group::TwoWay => "two-way",
             Group::Hosts => "hosts",
             Group::Late => "late",
             Group::Crowd => "crowd",
@@ -100,12 +133,15 @@ impl Group {
             Group::LocalDocuments => "local-documents",
             Group::Idle => "idle",
             Group::Recorded => "recorded",
+            Group::RecordedBulk => "recorded-bulk",
+            Group::Cellular => "cellular",
+            Group::Lan => "lan",
         }
     }
 
     /// Whether its cells read traces from the folder of data.
     pub fn needs_data(self) -> bool {
-        self == Group::Recorded
+        matches!(self, Group::Recorded | Group::RecordedBulk)
     }
 
     /// The group's cells of a set, with this seed.
@@ -127,7 +163,22 @@ impl Group {
             Group::Aqm => grid(all, &[Queue::Red, Queue::Codel], &[1, 8, 64], cubic),
             Group::Fq => grid(all, &[Queue::FqCodel], &[1, 8, 64], cubic),
             Group::Reno => grid(two, &wide, &[1, 8], Foreground::Bulk(ForegroundControl::Reno)),
-            Group::Bbr => grid(two, &wide, &[1, 8], Foreground::Bulk(ForegroundControl::Bbr)),
+            Group::Bbr => grid(two, &wide, &[1, 8, 64], Foreground::Bulk(ForegroundControl::Bbr)),
+            Group::Many => grid(two, &wide[..3], &[256], cubic),
+            Group::Tiny => grid(two, &[Queue::TINY], &[1, 8, 64], cubic),
+            Group::Mixed => {
+                let cells = grid(two, &wide[1..3], &[1, 8], cubic);
+                varied(cells, Variation::MixedRtts)
+            }
+            Group::Ecn => {
+                let cells = grid(two, &[Queue::Red, Queue::Codel], &[1, 8, 64], cubic);
+                varied(cells, Variation::Ecn)
+            }
+            Group::Tins => grid(two, &[Queue::Tins], &[1, 8, 64], cubic),
+            Group::TwoWay => {
+                let cells = grid(two, &wide[1..3], &[1, 8], cubic);
+                varied(cells, Variation::TwoWay)
+            }
             Group::Hosts => {
                 let mut cells = grid(two, &wide[..3], &[1, 16], cubic);
                 cells.iter_mut().for_each(|cell| cell.hosts = 4);
@@ -163,7 +214,10 @@ impl Group {
             Group::LocalRequests => local(Group::Requests.cells(set, seed)),
             Group::LocalDocuments => local(Group::Documents.cells(set, seed)),
             Group::Idle => idle(set, seed),
-            Group::Recorded => recorded(set, seed),
+            Group::Recorded => recorded(set, Foreground::None, seed),
+            Group::RecordedBulk => recorded(set, cubic, seed),
+            Group::Cellular => cellular(set, seed),
+            Group::Lan => lan(set, seed),
         }
     }
 
@@ -229,6 +283,7 @@ fn grid(
                     network,
                     queue,
                     link: Link::Steady,
+                    variation: Variation::Plain,
                     foreground,
                     hosts: 1,
                     foreground_is_local: false,
@@ -244,6 +299,40 @@ fn grid(
 /// The same cells, with the foreground on the background's host.
 fn local(mut cells: Vec<Cell>) -> Vec<Cell> {
     cells.iter_mut().for_each(|cell| cell.foreground_is_local = true);
+    cells
+}
+
+fn varied(mut cells: Vec<Cell>, variation: Variation) -> Vec<Cell> {
+    cells.iter_mut().for_each(|cell| cell.variation = variation);
+    cells
+}
+
+/// Links whose rate changes at random, with the buffers of cellular links.
+fn cellular(set: Set, seed: u64) -> Vec<Cell> {
+    let networks: [Network; 2] = match set {
+        Set::Tuned => [(4, 50), (20, 40)].map(Network::from),
+        Set::HeldOut => [(2, 70), (10, 60)].map(Network::from),
+    };
+    let cubic = Foreground::Bulk(ForegroundControl::Cubic);
+    let foregrounds = [Foreground::None, cubic].into_iter();
+    let mut cells: Vec<Cell> = foregrounds
+        .flat_map(|foreground| grid(&networks, &[Queue::bdp(20)], &[1, 8], foreground, seed))
+        .collect();
+    cells.iter_mut().for_each(|cell| cell.link = Link::Cellular);
+    cells
+}
+
+/// Links within a building. A BDP is 8 packets at 100 Mbit/s, and 83 at 1 Gbit/s.
+fn lan(set: Set, seed: u64) -> Vec<Cell> {
+    let (slow, fast) = match set {
+        Set::Tuned => (12, 2),
+        Set::HeldOut => (24, 4),
+    };
+    let cubic = Foreground::Bulk(ForegroundControl::Cubic);
+    let alone = Foreground::None;
+    let mut cells = grid(&[(100, 1).into()], &[Queue::bdp(slow)], &[1, 8], alone, seed);
+    cells.extend(grid(&[(1000, 1).into()], &[Queue::bdp(fast)], &[1, 8], alone, seed));
+    cells.extend(grid(&[(100, 1).into()], &[Queue::bdp(slow)], &[1, 8], cubic, seed));
     cells
 }
 
@@ -278,7 +367,7 @@ fn idle(set: Set, seed: u64) -> Vec<Cell> {
 }
 
 /// Recorded Wi-Fi and cellular links, with the buffers that such links have.
-fn recorded(set: Set, seed: u64) -> Vec<Cell> {
+fn recorded(set: Set, foreground: Foreground, seed: u64) -> Vec<Cell> {
     // The rate is about the trace's mean. It sizes the buffer only.
     let links: &[((u64, u64), u64, &'static str)] = match set {
         Set::Tuned => &[
@@ -296,7 +385,7 @@ fn recorded(set: Set, seed: u64) -> Vec<Cell> {
     };
     let over = |&(network, times, file): &((u64, u64), u64, &'static str)| {
         let queue = Queue::bdp(times);
-        let mut cells = grid(&[network.into()], &[queue], &[1, 8], Foreground::None, seed);
+        let mut cells = grid(&[network.into()], &[queue], &[1, 8], foreground, seed);
         cells.iter_mut().for_each(|cell| cell.link = Link::Recorded { file });
         cells
     };

@@ -35,9 +35,18 @@ pub struct CellScore {
     pub mean: Option<f64>,
     /// The 99th percentile of response times, relative to the foreground alone.
     pub p99: Option<f64>,
+    /// The mean round-trip time of a BBR download, relative to the foreground alone.
+    pub rtt: Option<f64>,
 }
 
 impl CellScore {
+    /// A score without values.
+    #[cfg(test)]
+    pub(super) fn empty(group: Group, scheme: Scheme, cell: Cell) -> Self {
+        let nothing = Measured::default();
+        CellScore { kept: None, ..CellScore::new((group, cell), scheme, &nothing, &nothing) }
+    }
+
     /// Compares a cell with its foreground alone.
     pub(super) fn new(
         (group, cell): (Group, Cell),
@@ -61,6 +70,7 @@ impl CellScore {
             return_ratio: return_s.and_then(|seconds| ratio(seconds, limit)),
             mean: ratio(mean(&beside.responses), mean(&alone.responses)),
             p99: ratio(p99(&beside.responses), p99(&alone.responses)),
+            rtt: alone.rtt_ms.zip(beside.rtt_ms).and_then(|(alone, beside)| ratio(beside, alone)),
         }
     }
 }
@@ -75,14 +85,17 @@ pub struct Spread {
 }
 
 /// Which values are better.
-#[derive(Clone, Copy)]
-enum Better {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    /// High ones.
     High,
+    /// Low ones.
     Low,
 }
 
 impl Spread {
-    fn of(better: Better, values: impl Iterator<Item = Option<f64>>) -> Option<Self> {
+    pub(super) fn of(better: Better, values: impl Iterator<Item = Option<f64>>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.flatten().collect();
         sorted.sort_by(f64::total_cmp);
         let worst = match better {
@@ -112,6 +125,8 @@ pub struct Line {
     pub mean: Option<Spread>,
     /// See [`CellScore::p99`].
     pub p99: Option<Spread>,
+    /// See [`CellScore::rtt`].
+    pub rtt: Option<Spread>,
 }
 
 impl Line {
@@ -129,6 +144,7 @@ impl Line {
             return_ratio: spread(Better::Low, |cell| cell.return_ratio),
             mean: spread(Better::Low, |cell| cell.mean),
             p99: spread(Better::Low, |cell| cell.p99),
+            rtt: spread(Better::Low, |cell| cell.rtt),
         }
     }
 }

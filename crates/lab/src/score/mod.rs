@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::simulate::{SimulateError, data};
 
 mod cells;
+mod download_targets;
 mod foreground;
 mod groups;
 mod measures;
@@ -28,13 +29,14 @@ mod targets;
 #[cfg(test)]
 mod tests;
 
-pub use cells::{Cell, Foreground, ForegroundControl, Link, Network, Queue, Set};
+pub use cells::{Cell, Foreground, ForegroundControl, Link, Network, Queue, Set, Variation};
+pub use download_targets::{Part, Targets};
 pub use groups::{Group, UnknownGroupError};
-pub use measures::{CellScore, Line, Spread};
-pub use print::table;
+pub use measures::{Better, CellScore, Line, Spread};
+pub use print::{table, verdict_table};
 use run::Measured;
-pub use scheme::{Scheme, UnknownSchemeError};
-pub use targets::{Part, Targets};
+pub use scheme::{AblatedPart, Scheme, UnknownPartError, UnknownSchemeError};
+pub use targets::Verdict;
 
 /// The settings of a score.
 #[derive(Clone, Debug)]
@@ -52,6 +54,10 @@ pub struct Settings {
     /// The folder of data. The default is `shared/data` beside the working folder, or beside one of its
     /// parents.
     pub data: Option<PathBuf>,
+    /// Parts of Lull that are left out.
+    pub without: Vec<AblatedPart>,
+    /// Judge Lull by its targets. CUBIC then runs in the groups that are compared with it.
+    pub judge: bool,
 }
 
 /// Why the score failed.
@@ -78,12 +84,16 @@ pub struct Report {
     pub set: Set,
     /// Their seeds.
     pub seeds: Vec<u64>,
+    /// Parts of Lull that were left out.
+    pub without: Vec<AblatedPart>,
     /// One line per group and controller.
     pub lines: Vec<Line>,
     /// How many cells of downloads are at their targets, for each controller; only for that set.
     pub targets: Vec<Targets>,
     /// All cells, in the order of the lines.
     pub cells: Vec<CellScore>,
+    /// The targets of Lull, if they were judged.
+    pub verdicts: Vec<Verdict>,
 }
 
 /// Progress of the simulations.
@@ -118,8 +128,22 @@ pub fn score(
     };
     let cells: Vec<(Group, Cell)> = settings.groups.iter().flat_map(of_group).collect();
     let traces = traces(&cells, settings.data.as_deref())?;
-    let scores = score_cells(&cells, &settings.schemes, &traces, settings.jobs, progress);
-    Ok(report(settings, seeds, scores))
+    let run = |cells: &[_], schemes: &[_]| {
+        let background = (schemes, &settings.without[..]);
+        score_cells(cells, background, &traces, settings.jobs, progress)
+    };
+    let scores = run(&cells, &settings.schemes);
+    let mut report = report(settings, seeds, scores);
+    if settings.judge {
+        let is_compared = |(group, _): &&(Group, Cell)| targets::OF_CUBIC.contains(group);
+        let compared: Vec<_> = cells.iter().filter(is_compared).copied().collect();
+        let mut all = report.cells.clone();
+        if !settings.schemes.contains(&Scheme::Cubic) {
+            all.extend(run(&compared, &[Scheme::Cubic]));
+        }
+        report.verdicts = targets::verdicts(&all, &report.lines);
+    }
+    Ok(report)
 }
 
 /// Sorts the cells in the order of the table, and summarizes them.
@@ -141,7 +165,8 @@ fn report(settings: &Settings, seeds: Vec<u64>, scores: Vec<CellScore>) -> Repor
         Set::Downloads => settings.schemes.iter().map(|&of| Targets::new(of, &ordered)).collect(),
         Set::Tuned | Set::HeldOut => Vec::new(),
     };
-    Report { set: settings.set, seeds, lines, targets, cells: ordered }
+    let (set, without) = (settings.set, settings.without.clone());
+    Report { set, seeds, without, lines, targets, cells: ordered, verdicts: Vec::new() }
 }
 
 /// The traces of recorded links, by file.
@@ -150,7 +175,7 @@ type Traces = BTreeMap<&'static str, Trace>;
 fn file(cell: Cell) -> Option<&'static str> {
     match cell.link {
         Link::Recorded { file } => Some(file),
-        Link::Steady | Link::Pausing { .. } => None,
+        Link::Steady | Link::Pausing { .. } | Link::Cellular => None,
     }
 }
 
@@ -174,10 +199,10 @@ fn without_background(cell: Cell) -> Cell {
     Cell { hosts: 0, connections: 0, foreground_is_local: false, ..cell }
 }
 
-/// Scores the cells, in their order, under each of the controllers.
+/// Scores the cells, in their order, under each of the controllers, of which Lull is without some parts.
 fn score_cells(
     cells: &[(Group, Cell)],
-    schemes: &[Scheme],
+    (schemes, without): (&[Scheme], &[AblatedPart]),
     traces: &Traces,
     jobs: NonZeroUsize,
     progress: &(dyn Fn(Progress) + Sync),
@@ -197,7 +222,7 @@ fn score_cells(
     for &scheme in schemes {
         runs.extend(cells.iter().map(|&(_, cell)| (cell, scheme)));
     }
-    let measured = run_all(&runs, traces, jobs, progress);
+    let measured = run_all(&runs, without, traces, jobs, progress);
     let mut scores = Vec::new();
     for (scheme, beside) in schemes.iter().zip(measured[first_beside..].chunks(cells.len().max(1)))
     {
@@ -211,6 +236,7 @@ fn score_cells(
 /// Runs the simulations on several threads. Results are in the order of `runs`.
 fn run_all(
     runs: &[(Cell, Scheme)],
+    without: &[AblatedPart],
     traces: &Traces,
     jobs: NonZeroUsize,
     progress: &(dyn Fn(Progress) + Sync),
@@ -224,7 +250,7 @@ fn run_all(
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some((cell, scheme)) = runs.get(number) else { return };
                     let trace = file(*cell).and_then(|file| traces.get(file));
-                    let measured = run::run(cell, *scheme, trace);
+                    let measured = run::run(cell, (*scheme, without), trace);
                     let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
                     results.push((number, measured));
                     progress(Progress { ended: results.len(), all: runs.len() });

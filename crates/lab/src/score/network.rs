@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use lull_cc::{Rate, Timestamp};
 use lull_sim::link::LinkParameters;
-use lull_sim::queue::{Discipline, FqCodelParameters, Limit, RedParameters};
-use lull_sim::{Dumbbell, NodeId, Simulation, Trace};
+use lull_sim::queue::{
+    CodelParameters, Discipline, FqCodelParameters, Limit, RedParameters, TinsParameters,
+};
+use lull_sim::{Dumbbell, LinkId, NodeId, Simulation, Trace};
 
-use super::cells::{Cell, Link, Network, Queue};
+use super::cells::{Cell, Link, Network, Queue, Variation};
 
 /// Bytes of a full packet.
 pub(super) const PACKET: u64 = 1500;
@@ -15,16 +17,22 @@ pub(super) const PACKET: u64 = 1500;
 pub(super) const PAYLOAD: u64 = 1448;
 /// Packets that the way back can queue on links with pauses.
 const BACK_BUFFER: u64 = 1000;
-/// The cycle of a link with pauses, in seconds.
-const PAUSING_CYCLE: u64 = 60;
+/// The cycle of a link with pauses or with a rate that changes at random, in seconds.
+const CYCLE: u64 = 60;
+/// The round-trip times of the foreground's downloads relative to the background's, where they differ.
+const MIXED: [(u32, u32); 4] = [(1, 2), (1, 1), (2, 1), (4, 1)];
 /// Sets the pauses of the way back apart from those of the way there.
 const BACK_SEED: u64 = 1000;
 
 /// A simulation with its bottleneck, still without traffic.
 pub(super) struct Bottleneck {
     pub(super) simulation: Simulation,
-    /// The source and the destination of data.
+    /// The bottleneck.
+    pub(super) link: LinkId,
+    /// The source and the destination of the background's data.
     pub(super) ends: (NodeId, NodeId),
+    /// Those of the foreground's, in turn.
+    pub(super) foreground_ends: Vec<(NodeId, NodeId)>,
     rate: Rate,
     trace: Option<Trace>,
 }
@@ -34,32 +42,39 @@ impl Bottleneck {
     pub(super) fn new(cell: &Cell, recorded: Option<&Trace>) -> Self {
         let Network { mbit, rtt_ms } = cell.network;
         let rate = Rate::from_bits_per_second(mbit * 1_000_000);
-        let delay = Duration::from_micros(rtt_ms * 500);
+        let rtt = Duration::from_millis(rtt_ms);
+        let mixes = cell.variation == Variation::MixedRtts;
+        // The access links add the rest.
+        let delay = if mixes { rtt / 4 } else { rtt / 2 };
         let (discipline, buffer) = queue(cell);
         let there = LinkParameters {
             discipline,
             ..LinkParameters::drop_tail(rate, delay, Limit::Packets(buffer))
         };
-        let back = match cell.link {
-            Link::Steady => LinkParameters::delay(delay),
+        let back = match (cell.link, cell.variation) {
+            (_, Variation::TwoWay) => {
+                LinkParameters::drop_tail(rate, delay, Limit::Packets(bdp(cell.network, 100)))
+            }
+            (Link::Steady, _) => LinkParameters::delay(delay),
             _ => LinkParameters::drop_tail(rate, delay, Limit::Packets(BACK_BUFFER)),
         };
-        let built =
-            Dumbbell { bottleneck: there, back: Some(back), access: vec![], pairs: 1 }.build();
+        let access = if mixes { MIXED.map(|part| access(rtt, part)).to_vec() } else { vec![] };
+        let pairs = access.len().max(1) as u32;
+        let built = Dumbbell { bottleneck: there, back: Some(back), access, pairs }.build();
         let mut simulation = Simulation::new(built.topology, cell.seed);
-        let pausing = |longest_ms, seed| Trace::pausing(rate, longest_ms, PAUSING_CYCLE, seed);
-        let trace = match cell.link {
-            Link::Steady => None,
-            Link::Pausing { longest_ms } => {
-                simulation.follow_trace(built.back, pausing(longest_ms, cell.seed + BACK_SEED));
-                Some(pausing(longest_ms, cell.seed))
-            }
-            Link::Recorded { .. } => recorded.cloned(),
-        };
+        let trace = trace(cell, rate, cell.seed, recorded);
+        if let (Link::Pausing { .. } | Link::Cellular, Some(back)) =
+            (cell.link, self::trace(cell, rate, cell.seed + BACK_SEED, None))
+        {
+            simulation.follow_trace(built.back, back);
+        }
         if let Some(trace) = &trace {
             simulation.follow_trace(built.bottleneck, trace.clone());
         }
-        Bottleneck { simulation, ends: (built.left[0], built.right[0]), rate, trace }
+        let foreground_ends: Vec<_> = built.left.into_iter().zip(built.right).collect();
+        // With several pairs, the second one's round-trip time is the cell's.
+        let ends = foreground_ends.get(1).copied().unwrap_or(foreground_ends[0]);
+        Bottleneck { simulation, link: built.bottleneck, ends, foreground_ends, rate, trace }
     }
 
     /// Bytes of payload that the bottleneck can carry between two times.
@@ -75,23 +90,44 @@ impl Bottleneck {
     }
 }
 
+/// Both access links of a pair of hosts: with them, the round-trip time is this part of the cell's.
+fn access(rtt: Duration, (part, of): (u32, u32)) -> LinkParameters {
+    LinkParameters::delay((rtt * part / of).saturating_sub(rtt / 2) / 4)
+}
+
+/// How the link's capacity changes; nothing at a constant rate.
+fn trace(cell: &Cell, rate: Rate, seed: u64, recorded: Option<&Trace>) -> Option<Trace> {
+    match cell.link {
+        Link::Steady => None,
+        Link::Pausing { longest_ms } => Some(Trace::pausing(rate, longest_ms, CYCLE, seed)),
+        Link::Cellular => Some(Trace::cellular(rate, CYCLE, seed)),
+        Link::Recorded { .. } => recorded.cloned(),
+    }
+}
+
+/// Packets of a part of the bandwidth-delay product.
+fn bdp(Network { mbit, rtt_ms }: Network, percent: u64) -> u64 {
+    (mbit * 125 * rtt_ms * percent / (PACKET * 100)).max(4)
+}
+
 /// The queue's discipline, and its buffer in packets.
 fn queue(cell: &Cell) -> (Discipline, u64) {
-    let Network { mbit, rtt_ms } = cell.network;
-    let bdp = |percent: u64| mbit * 125 * rtt_ms * percent / (PACKET * 100);
+    let bdp = |percent| bdp(cell.network, percent);
+    let ecn = cell.variation == Variation::Ecn;
+    let codel = CodelParameters { ecn, ..CodelParameters::default() };
+    let fq_codel = FqCodelParameters { codel, ..FqCodelParameters::default() };
     match cell.queue {
-        Queue::DropTail { percent_of_bdp } => (Discipline::DropTail, bdp(percent_of_bdp).max(4)),
+        Queue::DropTail { percent_of_bdp } => (Discipline::DropTail, bdp(percent_of_bdp)),
         Queue::Red => {
-            let packet_time_nanos = PACKET * 8 * 1000 / mbit;
-            let red = RedParameters { packet_time_nanos, ..RedParameters::default() };
+            let packet_time_nanos = PACKET * 8 * 1000 / cell.network.mbit;
+            let red = RedParameters { packet_time_nanos, ecn, ..RedParameters::default() };
             (Discipline::Red(red), bdp(200).max(20))
         }
-        Queue::Codel => (Discipline::Codel(Default::default()), bdp(400).max(100)),
-        Queue::FqCodel => {
-            // No flow asks for ECN here.
-            let fq_codel =
-                FqCodelParameters { codel: Default::default(), ..FqCodelParameters::default() };
-            (Discipline::FqCodel(fq_codel), bdp(400).max(100))
+        Queue::Codel => (Discipline::Codel(codel), bdp(400).max(100)),
+        Queue::FqCodel => (Discipline::FqCodel(fq_codel), bdp(400).max(100)),
+        Queue::Tins => {
+            let tins = TinsParameters { fq_codel, ..TinsParameters::default() };
+            (Discipline::Tins(tins), bdp(400).max(100))
         }
     }
 }

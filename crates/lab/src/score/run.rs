@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use lull_cc::{Timestamp, lull, receive};
-use lull_sim::tcp::Parameters;
 use lull_sim::traffic::{Demand, Flow, Tcp};
-use lull_sim::{Simulation, SourceId, Trace};
+use lull_sim::{LinkId, Simulation, SourceId, Trace};
 
-use super::cells::{Cell, Foreground};
+use super::cells::{Cell, Foreground, ForegroundControl, Variation};
 use super::foreground::{self, STEPS, Times, at_step};
 use super::network::{Bottleneck, PAYLOAD};
-use super::scheme::Scheme;
+use super::scheme::{AblatedPart, Scheme};
 
 /// Background packets carry the DSCP of lower effort (RFC 8622).
 const LOWER_EFFORT: u8 = 1;
@@ -38,19 +37,36 @@ pub(super) struct Measured {
     pub(super) returns: Vec<f64>,
     /// Seconds from each request to the end of its response, ascending.
     pub(super) responses: Vec<f64>,
+    /// The foreground's mean round-trip time in milliseconds while it counts, of a BBR download.
+    pub(super) rtt_ms: Option<f64>,
 }
 
 /// Simulates a cell. `recorded` is the trace of a recorded link.
-pub(super) fn run(cell: &Cell, scheme: Scheme, recorded: Option<&Trace>) -> Measured {
+pub(super) fn run(
+    cell: &Cell,
+    (scheme, without): (Scheme, &[AblatedPart]),
+    recorded: Option<&Trace>,
+) -> Measured {
     let times = Times::of(cell);
     let mut bottleneck = Bottleneck::new(cell, recorded);
     let ends = bottleneck.ends;
-    let foreground = foreground::add(&mut bottleneck.simulation, ends, cell);
-    let background = add_background(&mut bottleneck, &foreground, cell, scheme, &times);
+    let foreground_ends = &bottleneck.foreground_ends;
+    let foreground = foreground::add(&mut bottleneck.simulation, foreground_ends, cell);
+    if cell.variation == Variation::TwoWay {
+        foreground::add_reverse(&mut bottleneck.simulation, ends, cell);
+    }
+    let scheme_and_parts = (scheme, without);
+    let background = add_background(&mut bottleneck, &foreground, cell, scheme_and_parts, &times);
     let (begin, end) = times.measured;
     let capacity = bottleneck.capacity(at_step(begin), at_step(end));
-    let mut meter = Meter::new(cell, &foreground, &background);
     let simulation = &mut bottleneck.simulation;
+    // Only BBR has a target for it.
+    let measures_rtt = cell.foreground == Foreground::Bulk(ForegroundControl::Bbr);
+    if measures_rtt {
+        simulation.observe_link(bottleneck.link);
+    }
+    let mut meter =
+        Meter::new(cell, (&foreground, &background), measures_rtt.then_some(bottleneck.link));
     for step in begin..=end {
         simulation.run_until(at_step(step));
         meter.read(simulation);
@@ -69,6 +85,8 @@ pub(super) fn run(cell: &Cell, scheme: Scheme, recorded: Option<&Trace>) -> Meas
             false => Vec::new(),
         },
         responses: responses(simulation, &foreground),
+        rtt_ms: measures_rtt
+            .then(|| cell.network.rtt_ms as f64 + meter.mean_wait_ms(&times.counted, begin)),
     }
 }
 
@@ -76,16 +94,16 @@ fn add_background(
     bottleneck: &mut Bottleneck,
     foreground: &[SourceId],
     cell: &Cell,
-    scheme: Scheme,
+    (scheme, without): (Scheme, &[AblatedPart]),
     times: &Times,
 ) -> Vec<SourceId> {
     let (from, to) = bottleneck.ends;
-    let parameters = Arc::new(Parameters::default());
+    let parameters = Arc::new(foreground::parameters(cell));
     let mut sources = Vec::new();
     for host in 0..cell.hosts {
         let path = lull::SharedPath::default();
-        let Some(controller) = scheme.host(&path) else { continue };
-        if cell.foreground_is_local {
+        let Some(controller) = scheme.host(&path, without) else { continue };
+        if cell.foreground_is_local && !without.contains(&AblatedPart::HostForeground) {
             foreground.iter().for_each(|&one| bottleneck.simulation.share_host(one, &path));
         }
         let received = receive::SharedPath::default();
@@ -119,19 +137,29 @@ struct Meter<'a> {
     has_datagrams: bool,
     foreground: Vec<u64>,
     background: Vec<u64>,
+    /// The link at which the foreground's packets wait, and how many did and for how many nanoseconds by each step.
+    link: Option<LinkId>,
+    waits: Vec<(u64, u128)>,
 }
 
 impl<'a> Meter<'a> {
-    fn new(cell: &Cell, foreground: &'a [SourceId], background: &'a [SourceId]) -> Self {
+    fn new(cell: &Cell, sources: (&'a [SourceId], &'a [SourceId]), link: Option<LinkId>) -> Self {
         Meter {
-            sources: (foreground, background),
+            sources,
             has_datagrams: cell.foreground == Foreground::Datagrams,
             foreground: Vec::new(),
             background: Vec::new(),
+            link,
+            waits: Vec::new(),
         }
     }
 
-    fn read(&mut self, simulation: &Simulation) {
+    fn read(&mut self, simulation: &mut Simulation) {
+        if let Some(link) = self.link {
+            let of_foreground = simulation.delays(link).and_then(|delays| delays.class(0));
+            let wait = of_foreground.map(|class| (class.packets, class.waited_nanos));
+            self.waits.push(wait.unwrap_or_default());
+        }
         let goodput = |sources: &[SourceId]| -> u64 {
             sources.iter().map(|&source| simulation.source(source).goodput_bytes()).sum()
         };
@@ -146,6 +174,18 @@ impl<'a> Meter<'a> {
             false => goodput(foreground),
         });
         self.background.push(goodput(background));
+    }
+
+    /// How long the foreground's packets waited on average, in milliseconds; 0 without packets.
+    fn mean_wait_ms(&self, counted: &[(u64, u64)], begin: u64) -> f64 {
+        let (mut packets, mut nanos) = (0, 0);
+        for &(from, to) in counted {
+            let (first, last) =
+                (self.waits[(from - begin) as usize], self.waits[(to - begin) as usize]);
+            packets += last.0 - first.0;
+            nanos += last.1 - first.1;
+        }
+        if packets == 0 { 0.0 } else { nanos as f64 / packets as f64 / 1e6 }
     }
 }
 

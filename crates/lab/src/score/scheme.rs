@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use lull_cc::lull::SharedPath;
+use lull_cc::lull::{Part, SharedPath};
 use lull_cc::{
     Ack, Bbr, Controller, Cubic, LedbatPlusPlus, Nice, NiceParameters, Pacing, Reno, TcpLp,
     TcpLpParameters, Timestamp, Window,
@@ -83,12 +83,21 @@ impl Scheme {
 
     /// Makes the controllers of one host's connections, which share `path` under Lull; nothing without a
     /// background.
-    pub(super) fn host(self, path: &SharedPath) -> Option<ControllerFactory> {
+    pub(super) fn host(
+        self,
+        path: &SharedPath,
+        without: &[AblatedPart],
+    ) -> Option<ControllerFactory> {
         Some(match self {
             Scheme::None => return None,
             Scheme::Lull => {
-                let path = path.clone();
-                ControllerFactory::boxed(move || Box::new(path.join()))
+                let (path, without) = (path.clone(), without.to_vec());
+                ControllerFactory::boxed(move || {
+                    let alone = without.contains(&AblatedPart::Sharing).then(SharedPath::default);
+                    let path = alone.as_ref().unwrap_or(&path);
+                    without.iter().for_each(|part| part.leave_out(path));
+                    Box::new(path.join())
+                })
             }
             Scheme::Nice => ControllerFactory::new(|| Nice::new(NiceParameters::refined())),
             Scheme::Cubic | Scheme::DownloadCubic => ControllerFactory::new(Cubic::new),
@@ -121,6 +130,72 @@ impl FromStr for Scheme {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = Scheme::ALL.into_iter().find(|scheme| scheme.name() == text);
         found.ok_or_else(|| UnknownSchemeError(text.to_owned()))
+    }
+}
+
+/// A part of Lull that `lull lab score --without` leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AblatedPart {
+    /// Connections of a host share a window.
+    Sharing,
+    /// The host's own foreground is counted.
+    HostForeground,
+    /// See [`Part::Memory`].
+    Memory,
+    /// See [`Part::FloorByTime`].
+    FloorByTime,
+    /// See [`Part::MinimumProgress`].
+    MinimumProgress,
+    /// See [`Part::ShallowRules`].
+    ShallowRules,
+    /// See [`Part::NoiseFloor`].
+    NoiseFloor,
+    /// See [`Part::Trains`].
+    Trains,
+    /// See [`Part::LongerPath`].
+    LongerPath,
+    /// See [`Part::EmptyingRound`].
+    EmptyingRound,
+}
+
+impl AblatedPart {
+    const ALL: [(AblatedPart, &str, Option<Part>); 10] = [
+        (AblatedPart::Sharing, "sharing", None),
+        (AblatedPart::HostForeground, "host-foreground", None),
+        (AblatedPart::Memory, "memory", Some(Part::Memory)),
+        (AblatedPart::FloorByTime, "floor-by-time", Some(Part::FloorByTime)),
+        (AblatedPart::MinimumProgress, "minimum-progress", Some(Part::MinimumProgress)),
+        (AblatedPart::ShallowRules, "shallow-rules", Some(Part::ShallowRules)),
+        (AblatedPart::NoiseFloor, "noise-floor", Some(Part::NoiseFloor)),
+        (AblatedPart::Trains, "trains", Some(Part::Trains)),
+        (AblatedPart::LongerPath, "longer-path", Some(Part::LongerPath)),
+        (AblatedPart::EmptyingRound, "emptying-round", Some(Part::EmptyingRound)),
+    ];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    fn leave_out(self, path: &SharedPath) {
+        if let Some(part) = Self::ALL[self as usize].2 {
+            path.lock().leave_out(part);
+        }
+    }
+}
+
+/// There is no part of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no part '{0}': choose {names}", names = AblatedPart::ALL.map(|part| part.1).join(", "))]
+pub struct UnknownPartError(String);
+
+impl FromStr for AblatedPart {
+    type Err = UnknownPartError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|part| part.1 == text);
+        found.map(|part| part.0).ok_or_else(|| UnknownPartError(text.to_owned()))
     }
 }
 

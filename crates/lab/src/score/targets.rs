@@ -1,166 +1,429 @@
-//! How many cells of downloads are at their targets.
-
-use std::fmt;
+//! The targets of Lull, and the share of cells that reach each.
 
 use serde::Serialize;
 
-use super::cells::{Foreground, Link, Queue};
-use super::measures::CellScore;
+use super::cells::{Cell, Foreground, Link, Queue};
+use super::groups::Group;
+use super::measures::{Better, CellScore, Line, Spread};
 use super::scheme::Scheme;
 
-/// The part of its goodput that the foreground should keep, and the part that it should never lose.
-const KEPT: f64 = 0.95;
-const LEAST_KEPT: f64 = 0.85;
-/// The part of an idle link that the background should use.
-const REAPED: f64 = 0.9;
-/// The background should have returned after half a second and so many round-trip times.
-const RETURN_RTTS: f64 = 15.0;
+/// Differences of ratios below this do not count in comparisons with Nice.
+const TOLERANCE: f64 = 0.005;
 
-/// A number of cells, and how many of them are at a target.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Part {
-    /// The cells that count.
-    pub of: usize,
-    /// Cells at the target.
-    pub at: usize,
+/// A figure that cells of Lull must reach.
+struct Target {
+    name: &'static str,
+    groups: &'static [Group],
+    is_about: fn(&Cell) -> bool,
+    value: Value,
+    better: Better,
+    limit: f64,
+    /// This share of the cells must be at the limit.
+    share: f64,
+    /// No cell may be beyond this.
+    never: f64,
 }
 
-impl Part {
-    fn count(values: impl Iterator<Item = bool>) -> Self {
-        values.fold(Part::default(), |part, is_at| Part {
-            of: part.of + 1,
-            at: part.at + usize::from(is_at),
-        })
+/// What a target judges.
+enum Value {
+    /// A value of the cell.
+    Own(fn(&CellScore) -> Option<f64>),
+    /// The background's bytes, relative to those of CUBIC in the same cell.
+    OfCubic,
+    /// The value less that of Nice in the same cell.
+    LessNice(fn(&CellScore) -> Option<f64>),
+}
+
+/// A target, and the cells that reach it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// What is judged, and how.
+    pub target: String,
+    /// Cells that have a value.
+    pub cells: usize,
+    /// Those of them at the limit.
+    pub at_limit: usize,
+    /// The median and the worst value; none without cells.
+    pub spread: Option<Spread>,
+    /// Whether the target is met.
+    pub is_met: bool,
+    /// Cells beyond the limit with their values, the worst first.
+    pub misses: Vec<(Cell, f64)>,
+}
+
+const CUBIC_QUEUES: &[Group] = &[
+    Group::Bulk,
+    Group::Shallow,
+    Group::Deep,
+    Group::Aqm,
+    Group::Fq,
+    Group::Many,
+    Group::Jitter,
+    Group::Lan,
+];
+const DROP_TAIL: &[Group] =
+    &[Group::Bulk, Group::Deep, Group::Many, Group::Reno, Group::Bbr, Group::Mixed, Group::TwoWay];
+const VARYING: &[Group] = &[Group::Jitter, Group::RecordedBulk, Group::Cellular];
+const IDLE: &[Group] = &[Group::Idle, Group::Recorded, Group::Cellular];
+const RESPONSES: &[Group] = &[Group::Requests, Group::Documents];
+
+/// The groups that are compared with CUBIC.
+pub(super) const OF_CUBIC: &[Group] = &[Group::Idle, Group::Recorded, Group::Cellular, Group::Lan];
+
+fn percent_of_bdp(cell: &Cell) -> Option<u64> {
+    match cell.queue {
+        Queue::DropTail { percent_of_bdp } => Some(percent_of_bdp),
+        Queue::Red | Queue::Codel | Queue::FqCodel | Queue::Tins => None,
     }
 }
 
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {}", self.at, self.of)
-    }
+fn is_deep(cell: &Cell) -> bool {
+    percent_of_bdp(cell) >= Some(100)
 }
 
-/// The cells of one controller that are at the targets for downloads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Targets {
-    /// The background's controller.
-    pub scheme: Scheme,
-    /// The foreground keeps 0.95, with buffers from 1 BDP on.
-    pub kept: Part,
-    /// It keeps 0.85, with the same buffers.
-    pub least_kept: Part,
-    /// The same two with a buffer of a quarter of the BDP.
-    pub kept_shallow: Part,
-    /// See [`Targets::kept_shallow`].
-    pub least_kept_shallow: Part,
-    /// The background has returned within 15 round-trip times and half a second.
-    pub returned: Part,
-    /// Alone it uses 0.9 of a steady link.
-    pub reaped_steady: Part,
-    /// Alone it uses 0.9 of a link with pauses.
-    pub reaped_pausing: Part,
+fn has_foreground(cell: &Cell) -> bool {
+    cell.foreground != Foreground::None
 }
 
-impl Targets {
-    /// Counts the cells of a controller.
-    pub(super) fn new(scheme: Scheme, cells: &[CellScore]) -> Self {
-        let own = || cells.iter().filter(move |one| one.scheme == scheme);
-        let keeps = |is_shallow: bool, least: f64| {
-            let cells = own().filter(|one| is_shallow == is_below_bdp(one));
-            Part::count(cells.filter_map(|one| one.kept).map(|kept| kept >= least))
+fn any(_: &Cell) -> bool {
+    true
+}
+
+/// The return, relative to 0.5 s and ten round-trip times, or to 2 s below 10 Mbit/s.
+fn return_ratio(score: &CellScore) -> Option<f64> {
+    if score.cell.network.mbit >= 10 { score.return_ratio } else { Some(score.return_s? / 2.0) }
+}
+
+const TARGETS: &[Target] = &[
+    Target {
+        name: "return, relative to 0.5 s + 10 RTTs",
+        groups: CUBIC_QUEUES,
+        is_about: any,
+        value: Value::Own(return_ratio),
+        better: Better::Low,
+        limit: 1.0,
+        share: 1.0,
+        never: f64::INFINITY,
+    },
+    Target {
+        name: "idle link with jitter, of CUBIC",
+        groups: IDLE,
+        is_about: |cell| !has_foreground(cell) && cell.link != Link::Steady,
+        value: Value::OfCubic,
+        better: Better::High,
+        limit: 0.9,
+        share: 1.0,
+        never: 0.0,
+    },
+    Target {
+        name: "kept over links with jitter",
+        groups: VARYING,
+        is_about: has_foreground,
+        value: Value::Own(|score| score.kept),
+        better: Better::High,
+        limit: 0.97,
+        share: 0.95,
+        never: 0.95,
+    },
+    Target {
+        name: "idle LAN, of CUBIC",
+        groups: &[Group::Lan],
+        is_about: |cell| !has_foreground(cell),
+        value: Value::OfCubic,
+        better: Better::High,
+        limit: 0.95,
+        share: 1.0,
+        never: 0.0,
+    },
+    Target {
+        name: "kept, 1 BDP and more",
+        groups: DROP_TAIL,
+        is_about: is_deep,
+        value: Value::Own(|score| score.kept),
+        better: Better::High,
+        limit: 0.97,
+        share: 0.95,
+        never: 0.95,
+    },
+    Target {
+        name: "kept, 0.25 BDP",
+        groups: &[Group::Shallow, Group::Many, Group::Reno, Group::Bbr],
+        is_about: |cell| percent_of_bdp(cell) == Some(25),
+        value: Value::Own(|score| score.kept),
+        better: Better::High,
+        limit: 0.97,
+        share: 0.5,
+        never: 0.9,
+    },
+    Target {
+        name: "kept, RED and CoDel",
+        groups: &[Group::Aqm, Group::Ecn, Group::Reno, Group::Bbr],
+        is_about: |cell| matches!(cell.queue, Queue::Red | Queue::Codel),
+        value: Value::Own(|score| score.kept),
+        better: Better::High,
+        limit: 0.95,
+        share: 0.9,
+        never: 0.9,
+    },
+    Target {
+        name: "kept, FQ-CoDel, one connection",
+        groups: &[Group::Fq],
+        is_about: |cell| cell.connections == 1,
+        value: Value::Own(|score| score.kept),
+        better: Better::High,
+        limit: 0.75,
+        share: 1.0,
+        never: 0.0,
+    },
+    Target {
+        name: "kept, FQ-CoDel, two and more",
+        groups: &[Group::Fq],
+        is_about: |cell| cell.connections > 1,
+        value: Value::Own(|score| score.kept),
+        better: Better::High,
+        limit: 0.9,
+        share: 1.0,
+        never: 0.0,
+    },
+    Target {
+        name: "reaped beside downloads",
+        groups: CUBIC_QUEUES,
+        is_about: has_foreground,
+        value: Value::Own(|score| score.reaped),
+        better: Better::High,
+        limit: 0.9,
+        share: 0.5,
+        never: 0.75,
+    },
+    Target {
+        name: "mean response, from 10 Mbit/s",
+        groups: RESPONSES,
+        is_about: |cell| cell.network.mbit >= 10,
+        value: Value::Own(|score| score.mean),
+        better: Better::Low,
+        limit: 1.05,
+        share: 1.0,
+        never: f64::INFINITY,
+    },
+    Target {
+        name: "p99 response, from 10 Mbit/s",
+        groups: RESPONSES,
+        is_about: |cell| cell.network.mbit >= 10,
+        value: Value::Own(|score| score.p99),
+        better: Better::Low,
+        limit: 1.2,
+        share: 1.0,
+        never: f64::INFINITY,
+    },
+    Target {
+        name: "reaped beside responses, from 10 Mbit/s",
+        groups: RESPONSES,
+        is_about: |cell| cell.network.mbit >= 10,
+        value: Value::Own(|score| score.reaped),
+        better: Better::High,
+        limit: 0.45,
+        share: 1.0,
+        never: 0.0,
+    },
+    Target {
+        name: "kept beside UDP, less Nice's, one connection",
+        groups: &[Group::Udp],
+        is_about: |cell| cell.connections == 1,
+        value: Value::LessNice(|score| score.kept),
+        better: Better::High,
+        limit: -TOLERANCE,
+        share: 1.0,
+        never: f64::NEG_INFINITY,
+    },
+    Target {
+        name: "reaped beside UDP, less Nice's, one connection",
+        groups: &[Group::Udp],
+        is_about: |cell| cell.connections == 1,
+        value: Value::LessNice(|score| score.reaped),
+        better: Better::High,
+        limit: -TOLERANCE,
+        share: 1.0,
+        never: f64::NEG_INFINITY,
+    },
+    Target {
+        name: "kept beside a crowd, first 10 s",
+        groups: &[Group::Crowd],
+        is_about: any,
+        value: Value::Own(|score| score.kept),
+        better: Better::High,
+        limit: 0.95,
+        share: 1.0,
+        never: 0.0,
+    },
+    Target {
+        name: "BBR's RTT beside 8 and 64 connections",
+        groups: &[Group::Bbr],
+        is_about: |cell| cell.connections > 1,
+        value: Value::Own(|score| score.rtt),
+        better: Better::Low,
+        limit: 1.1,
+        share: 1.0,
+        never: f64::INFINITY,
+    },
+    Target {
+        name: "kept beside four hosts, less Nice's",
+        groups: &[Group::Hosts],
+        is_about: any,
+        value: Value::LessNice(|score| score.kept),
+        better: Better::High,
+        limit: -TOLERANCE,
+        share: 1.0,
+        never: f64::NEG_INFINITY,
+    },
+];
+
+impl Target {
+    fn verdict(&self, scores: &[CellScore]) -> Verdict {
+        let is_own = |score: &&CellScore| {
+            let is_own_group = self.groups.contains(&score.group);
+            score.scheme == Scheme::Lull && is_own_group && (self.is_about)(&score.cell)
         };
-        let reaps = |is_steady: bool| {
-            let cells = own().filter(|one| one.cell.foreground == Foreground::None);
-            let cells = cells.filter(|one| is_steady == (one.cell.link == Link::Steady));
-            Part::count(cells.filter_map(|one| one.reaped).map(|reaped| reaped >= REAPED))
+        let under = |scheme: Scheme, own: &CellScore| {
+            let is_same = |one: &&CellScore| {
+                one.scheme == scheme && one.group == own.group && one.cell == own.cell
+            };
+            scores.iter().find(is_same).cloned()
         };
-        let is_in_time = |one: &CellScore| {
-            let limit = 0.5 + RETURN_RTTS * one.cell.network.rtt_ms as f64 / 1000.0;
-            one.return_s.map(|seconds| seconds <= limit)
+        let value = |score: &CellScore| match self.value {
+            Value::Own(value) => value(score),
+            Value::OfCubic => {
+                let cubic = under(Scheme::Cubic, score)?.reaped.filter(|&cubic| cubic > 0.0)?;
+                Some(score.reaped? / cubic)
+            }
+            Value::LessNice(value) => Some(value(score)? - value(&under(Scheme::Nice, score)?)?),
         };
-        Targets {
-            scheme,
-            kept: keeps(false, KEPT),
-            least_kept: keeps(false, LEAST_KEPT),
-            kept_shallow: keeps(true, KEPT),
-            least_kept_shallow: keeps(true, LEAST_KEPT),
-            returned: Part::count(own().filter_map(is_in_time)),
-            reaped_steady: reaps(true),
-            reaped_pausing: reaps(false),
+        let found = scores.iter().filter(is_own);
+        let values: Vec<(Cell, f64)> =
+            found.filter_map(|score| Some((score.cell, value(score)?))).collect();
+        let is_within = |value: f64, limit: f64| match self.better {
+            Better::High => value >= limit,
+            Better::Low => value <= limit,
+        };
+        let mut misses: Vec<_> =
+            values.iter().copied().filter(|&(_, value)| !is_within(value, self.limit)).collect();
+        misses.sort_by(|one, other| one.1.total_cmp(&other.1));
+        if self.better == Better::Low {
+            misses.reverse();
+        }
+        let at_limit = values.len() - misses.len();
+        let is_enough = at_limit as f64 >= self.share * values.len() as f64;
+        let is_never = values.iter().any(|&(_, value)| !is_within(value, self.never));
+        Verdict {
+            target: self.text(),
+            cells: values.len(),
+            at_limit,
+            spread: Spread::of(self.better, values.iter().map(|&(_, value)| Some(value))),
+            is_met: !values.is_empty() && is_enough && !is_never,
+            misses,
         }
     }
-}
 
-fn is_below_bdp(score: &CellScore) -> bool {
-    matches!(score.cell.queue, Queue::DropTail { percent_of_bdp } if percent_of_bdp < 100)
-}
-
-impl fmt::Display for Targets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: the foreground keeps 0.95 in {} cells from 1 BDP on and 0.85 in {}, at 0.25 BDP in {} and {}; back within \
-             15 RTTs + 0.5 s in {}; alone 0.9 of {} steady links and of {} with pauses",
-            self.scheme,
-            self.kept,
-            self.least_kept,
-            self.kept_shallow,
-            self.least_kept_shallow,
-            self.returned,
-            self.reaped_steady,
-            self.reaped_pausing
-        )
+    fn text(&self) -> String {
+        let sign = match self.better {
+            Better::High => "≥",
+            Better::Low => "≤",
+        };
+        let mut text = format!("{} {sign} {}", self.name, self.limit);
+        if self.share < 1.0 {
+            text += &format!(" in {} %", self.share * 100.0);
+        }
+        if self.never.is_finite() && self.never != 0.0 {
+            text += &format!(", never beyond {}", self.never);
+        }
+        text
     }
+}
+
+/// Groups in which Lull is worse than Nice on both sides, by the median or by the worst cell: for the foreground, and
+/// in its use of the path.
+fn compare_with_nice(lines: &[Line]) -> Verdict {
+    let under = |scheme: Scheme| lines.iter().filter(move |line| line.scheme == scheme);
+    let mut found = Verdict {
+        target: "groups not worse than Nice on both sides".to_owned(),
+        cells: 0,
+        at_limit: 0,
+        spread: None,
+        is_met: true,
+        misses: Vec::new(),
+    };
+    for lull in under(Scheme::Lull) {
+        let Some(nice) = under(Scheme::Nice).find(|nice| nice.group == lull.group) else {
+            continue;
+        };
+        found.cells += 1;
+        let is_fine = !is_worse(lull, nice, |spread| spread.median)
+            && !is_worse(lull, nice, |spread| spread.worst);
+        found.at_limit += usize::from(is_fine);
+        found.is_met &= is_fine;
+        if !is_fine {
+            found.target += &format!("; {} is", lull.group);
+        }
+    }
+    found
+}
+
+/// Whether Lull is worse than Nice on both sides, by one value of each spread.
+fn is_worse(lull: &Line, nice: &Line, of: fn(Spread) -> f64) -> bool {
+    let less = |spread: fn(&Line) -> Option<Spread>| {
+        let (lull, nice) = (spread(lull).map(of), spread(nice).map(of));
+        lull.zip(nice).is_some_and(|(lull, nice)| lull < nice - TOLERANCE)
+    };
+    // Requests always arrive in the end: what counts is when.
+    let slower = match (lull.mean.map(of), nice.mean.map(of)) {
+        (Some(lull), Some(nice)) => lull > nice + TOLERANCE,
+        _ => less(|line| line.kept),
+    };
+    slower && less(|line| line.reaped)
+}
+
+/// Judges the cells of Lull, beside those of Nice and CUBIC. Targets whose groups did not run are left out.
+pub(super) fn verdicts(scores: &[CellScore], lines: &[Line]) -> Vec<Verdict> {
+    let own = TARGETS.iter().map(|target| target.verdict(scores));
+    own.chain([compare_with_nice(lines)]).filter(|verdict| verdict.cells > 0).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::cells::Set;
-    use super::super::groups::Group;
     use super::*;
 
-    fn score(group: Group, place: usize) -> CellScore {
-        CellScore {
-            group,
-            scheme: Scheme::DownloadCubic,
-            cell: group.cells(Set::Downloads, 201)[place],
-            kept: None,
-            reaped: None,
-            return_s: None,
-            return_ratio: None,
-            mean: None,
-            p99: None,
-        }
+    fn scores(scheme: Scheme, kept: &[f64]) -> Vec<CellScore> {
+        let cells = Group::Crowd.cells(Set::Tuned, 7);
+        let score = |(&kept, &cell): (&f64, &Cell)| CellScore {
+            kept: Some(kept),
+            ..CellScore::empty(Group::Crowd, scheme, cell)
+        };
+        kept.iter().zip(&cells).map(score).collect()
     }
 
     #[test]
-    fn cells_are_counted_by_buffer_and_link() {
-        let beside = |group, kept, return_s| CellScore {
-            kept: Some(kept),
-            // The first network has a round-trip time of 20 ms: 0.8 s are in time.
-            return_s: Some(return_s),
-            ..score(group, 0)
+    fn verdict_counts_cells_and_lists_the_worst_first() {
+        let scores = scores(Scheme::Lull, &[0.96, 0.94, 0.99, 0.9]);
+        let verdicts = verdicts(&scores, &[]);
+        let [crowd] = &verdicts[..] else { panic!("{verdicts:?}") };
+        assert_eq!((crowd.cells, crowd.at_limit, crowd.is_met), (4, 2, false));
+        let misses: Vec<f64> = crowd.misses.iter().map(|miss| miss.1).collect();
+        assert_eq!(misses, [0.9, 0.94]);
+        assert!(crowd.target.starts_with("kept beside a crowd"), "{}", crowd.target);
+    }
+
+    #[test]
+    fn group_worse_than_nice_on_both_sides_is_named() {
+        let spread = |median, worst| Some(Spread { median, worst });
+        let line = |scheme, kept, reaped| {
+            let line = Line::new(Group::Udp, scheme, &[]);
+            Line { kept, reaped, ..line }
         };
-        let alone = |place, reaped| CellScore { reaped: Some(reaped), ..score(Group::Idle, place) };
-        let cells = [
-            beside(Group::Bulk, 0.95, 0.8),
-            beside(Group::Bulk, 0.90, 0.85),
-            beside(Group::Shallow, 0.80, 0.1),
-            alone(0, 0.9),
-            // After the 18 steady ones.
-            alone(18, 0.5),
-        ];
-        let of = |at, of| Part { of, at };
-        let expected = Targets {
-            scheme: Scheme::DownloadCubic,
-            kept: of(1, 2),
-            least_kept: of(2, 2),
-            kept_shallow: of(0, 1),
-            least_kept_shallow: of(0, 1),
-            returned: of(2, 3),
-            reaped_steady: of(1, 1),
-            reaped_pausing: of(0, 1),
-        };
-        assert_eq!(Targets::new(Scheme::DownloadCubic, &cells), expected);
+        let nice = line(Scheme::Nice, spread(0.99, 0.9), spread(0.7, 0.4));
+        let worse = line(Scheme::Lull, spread(1.0, 0.8), spread(0.8, 0.3));
+        let found = compare_with_nice(&[nice.clone(), worse]);
+        assert!(!found.is_met && found.target.ends_with("; udp is"), "{found:?}");
+        let fine = line(Scheme::Lull, spread(0.9, 0.8), spread(0.7, 0.4));
+        assert!(compare_with_nice(&[nice, fine]).is_met);
     }
 }

@@ -14,7 +14,7 @@ fn slow(group: Group) -> Vec<(Group, Cell)> {
 }
 
 fn scores(cells: &[(Group, Cell)], schemes: &[Scheme], threads: usize) -> Vec<CellScore> {
-    score_cells(cells, schemes, &Traces::new(), jobs(threads), &|_| {})
+    score_cells(cells, (schemes, &[]), &Traces::new(), jobs(threads), &|_| {})
 }
 
 #[test]
@@ -26,6 +26,8 @@ fn table_has_a_line_per_group_and_controller() {
         seeds: 1,
         jobs: jobs(2),
         data: None,
+        without: vec![],
+        judge: false,
     };
     let cells: Vec<_> = settings.groups.iter().flat_map(|&group| slow(group)).collect();
     let report = report(&settings, vec![7], scores(&cells, &settings.schemes, 2));
@@ -59,6 +61,22 @@ fn foreground_without_background_keeps_everything() {
 }
 
 #[test]
+fn connections_without_sharing_take_more() {
+    let cells = slow(Group::Bulk);
+    let many: Vec<_> = cells.into_iter().filter(|(_, cell)| cell.connections == 64).collect();
+    let kept = |without: &[AblatedPart]| {
+        let settings = (&[Scheme::Lull][..], without);
+        let scores = score_cells(&many, settings, &Traces::new(), jobs(2), &|_| {});
+        scores.iter().filter_map(|score| score.kept).sum::<f64>() / many.len() as f64
+    };
+    let (whole, alone) = (kept(&[]), kept(&[AblatedPart::Sharing]));
+    assert!(alone < 0.9 * whole, "{alone} of {whole}");
+    for part in ["sharing", "host-foreground", "memory", "trains", "emptying-round"] {
+        assert_eq!(part.parse::<AblatedPart>().unwrap().name(), part);
+    }
+}
+
+#[test]
 fn cubic_background_keeps_less_than_nice() {
     let cells = slow(Group::Bulk);
     let median = |scheme| {
@@ -77,4 +95,29 @@ fn missing_trace_names_its_file_and_the_option() {
     let cells: Vec<_> = cells.into_iter().map(|cell| (Group::Recorded, cell)).collect();
     let error = traces(&cells, Some(folder.path())).unwrap_err().to_string();
     assert!(error.contains("wifi4.trace.gz") && error.contains("--data"), "{error}");
+}
+
+#[test]
+fn targets_are_judged_with_nice_and_cubic() {
+    let settings = Settings {
+        groups: vec![Group::Lan],
+        schemes: vec![Scheme::Nice, Scheme::Lull],
+        set: Set::Tuned,
+        seeds: 1,
+        jobs: jobs(2),
+        data: None,
+        without: vec![],
+        judge: true,
+    };
+    let idle = |(_, cell): &(Group, Cell)| cell.foreground == Foreground::None;
+    let cells: Vec<_> = slow(Group::Lan).into_iter().filter(idle).collect();
+    let mut all = scores(&cells, &settings.schemes, 2);
+    let report = report(&settings, vec![7], all.clone());
+    all.extend(scores(&cells, &[Scheme::Cubic], 2));
+    let verdicts = targets::verdicts(&all, &report.lines);
+    let names: Vec<&str> =
+        verdicts.iter().map(|verdict| verdict.target.split(',').next().unwrap()).collect();
+    assert_eq!(names, ["idle LAN", "groups not worse than Nice on both sides"]);
+    let text = verdict_table(&verdicts, true);
+    assert_eq!(text.lines().count(), 1 + verdicts.len() + verdicts[0].misses.len(), "{text}");
 }

@@ -8,7 +8,7 @@ use std::thread;
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lull_lab::score::{self, Group, Scheme, Set, Settings};
+use lull_lab::score::{self, AblatedPart, Group, Scheme, Set, Settings};
 
 use lull_cli::text::is_terminal_output;
 
@@ -24,6 +24,10 @@ Examples:
       count the cells that are at the targets for downloads
   lull lab score bulk --cells
       show every cell of the group
+  lull lab score --validation-cells --check
+      judge lull by its targets, and exit with 1 if it misses one
+  lull lab score bulk --cc lull --without memory
+      score lull without a part of it
   lull lab score --json | jq '.lines[] | {group, scheme, kept}'
       read the results with a program
 
@@ -35,6 +39,12 @@ Groups:
   fq         CUBIC downloads under FQ-CoDel
   reno       Reno downloads
   bbr        BBR downloads
+  many       CUBIC downloads beside 256 background connections
+  tiny       CUBIC downloads, buffer of 0.1 BDP
+  mixed      CUBIC downloads with a half to four times the background's round-trip time
+  ecn        CUBIC downloads under RED and CoDel, all with ECN
+  tins       CUBIC downloads under two classes, as CAKE has them
+  two-way    CUBIC downloads while another fills the way back
   hosts      CUBIC downloads beside four background hosts
   late       the background starts beside a CUBIC download that fills the link
   crowd      64 background connections start at once beside a CUBIC download
@@ -47,6 +57,9 @@ Groups:
   local-documents  the same documents, from the background's host
   idle       no foreground, over steady links and links with pauses
   recorded   no foreground, over recorded Wi-Fi and cellular links; needs --data
+  recorded-bulk    CUBIC downloads over these links; needs --data
+  cellular   no foreground and CUBIC downloads, over links whose rate changes at random
+  lan        no foreground and CUBIC downloads, 100 Mbit/s and 1 Gbit/s within a building
 
 Columns, each with the median and the worst cell of the group:
   kept    bytes that the foreground received, relative to the foreground alone
@@ -56,6 +69,7 @@ Columns, each with the median and the worst cell of the group:
           0.5 s and ten round-trip times; 14 s if it takes longer
   mean    mean response time, relative to the foreground alone
   p99     99th percentile of response times, relative to the foreground alone
+  rtt     mean round-trip time of a BBR download, relative to the foreground alone
 
 Tune on the default cells: seeds 7 and 8, mostly 10 Mbit/s x 50 ms, 100 x 20, 100 x 200 and 1 x 100.
 Judge on --validation-cells: seeds from 101, mostly 20 Mbit/s x 30 ms, 50 x 80, 5 x 120 and 200 x 10. The results
@@ -72,6 +86,10 @@ pub(crate) struct ScoreArgs {
     /// download-bbr (receivers that yield to such senders), or none; several are separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "nice,lull")]
     cc: Vec<Scheme>,
+    /// Leave out parts of lull, to show what each contributes: sharing, host-foreground, memory, floor-by-time,
+    /// minimum-progress, shallow-rules, noise-floor, trains, longer-path, emptying-round; several are separated by commas
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    without: Vec<AblatedPart>,
     /// How many seeds each cell runs with
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=50))]
     seeds: u64,
@@ -82,9 +100,12 @@ pub(crate) struct ScoreArgs {
     /// FQ-CoDel, 1, 8 and 64 connections. After the table is how many of them are at each target
     #[arg(long, conflicts_with = "validation_cells")]
     download_cells: bool,
-    /// Show every cell
+    /// Show every cell, and with --check every cell beyond the limit of its target
     #[arg(long)]
     cells: bool,
+    /// Judge lull by its targets, and by nice if that runs as well: exit with 1 if it misses one
+    #[arg(long)]
+    check: bool,
     /// How many simulations run at once [default: one per processor]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -111,7 +132,7 @@ pub(crate) fn score(args: ScoreArgs) -> anyhow::Result<ExitCode> {
             groups.retain(|group| !group.needs_data());
             let _ = writeln!(
                 io::stderr(),
-                "without the group 'recorded': its traces were not found; name their folder by --data DIR"
+                "without the recorded links: their traces were not found; name their folder by --data DIR"
             );
         }
     }
@@ -123,7 +144,12 @@ pub(crate) fn score(args: ScoreArgs) -> anyhow::Result<ExitCode> {
         seeds: args.seeds,
         jobs: jobs.unwrap_or(NonZeroUsize::MIN),
         data: args.data,
+        without: distinct(&args.without),
+        judge: args.check,
     };
+    if args.check && !settings.schemes.contains(&Scheme::Lull) {
+        anyhow::bail!("--check judges lull: name it in --cc");
+    }
     let bar = bar();
     let report = score::score(&settings, &|progress| {
         bar.set_length(progress.all as u64);
@@ -137,11 +163,15 @@ pub(crate) fn score(args: ScoreArgs) -> anyhow::Result<ExitCode> {
             value.as_object_mut().map(|value| value.remove("cells"));
         }
         format!("{}\n", serde_json::to_string_pretty(&value)?)
+    } else if args.check {
+        let verdicts = score::verdict_table(&report.verdicts, args.cells);
+        format!("{}\n{verdicts}", score::table(&report, false))
     } else {
         score::table(&report, args.cells)
     };
     io::stdout().write_all(text.as_bytes()).context("cannot write")?;
-    Ok(ExitCode::SUCCESS)
+    let is_met = report.verdicts.iter().all(|verdict| verdict.is_met);
+    Ok(if is_met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The values without repetitions, in their order.
