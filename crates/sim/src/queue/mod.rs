@@ -178,7 +178,9 @@ impl Discipline {
             Discipline::FqCodel(parameters) => {
                 Queue::FqCodel(FqCodel::new(parameters, limit, seed))
             }
-            Discipline::Tins(parameters) => Queue::Tins(Tins::new(parameters, limit, seed)),
+            Discipline::Tins(parameters) => {
+                Queue::Tins(Box::new(Tins::new(parameters, limit, seed)))
+            }
         }
     }
 
@@ -260,7 +262,7 @@ pub enum Queue<P> {
     /// See [`FqCodel`].
     FqCodel(FqCodel<P>),
     /// See [`Tins`].
-    Tins(Tins<P>),
+    Tins(Box<Tins<P>>),
 }
 
 macro_rules! each {
