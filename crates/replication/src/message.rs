@@ -49,9 +49,11 @@ use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Digest, Incarnation, Position, ReplicaId, Sequence, Version};
 
 /// The version of the protocol that this code speaks.
-pub const PROTOCOL: u16 = 13;
+pub const PROTOCOL: u16 = 14;
 /// The first version in which a receiver says which pieces of a long body it wants.
 pub const WITH_RANGES: u16 = 13;
+/// The first version in which a relay is sent the urgent replicas below it.
+pub const WITH_URGENT: u16 = 14;
 /// Paths in one message, at most.
 pub const MAX_PATHS: usize = 1_000;
 /// Changes in one message, at most: larger commits go in parts.
@@ -71,6 +73,10 @@ pub const MAX_RANGES: usize = 4_096;
 pub const MAX_RELAYS: usize = 1_000;
 /// Replicas in one [`Below`](ToOrigin::Below), at most: a relay sends one with a ping, so its rate is bounded, too.
 pub const MAX_BELOW: usize = 64;
+/// Publications in one [`Urgent`](ToReplica::Urgent), at most.
+pub const MAX_URGENT: usize = 64;
+/// Replicas of each of them, at most.
+pub const MAX_URGENT_REPLICAS: usize = 10_000;
 /// Commits in one [`Delivered`] whose bodies are to come, at most.
 pub const MAX_EXCEPT: usize = 16;
 
@@ -286,6 +292,11 @@ impl Stock {
     pub fn missing(&self) -> Bytes {
         Bytes(self.bytes.0.saturating_sub(self.valid_bytes.0))
     }
+
+    /// Those of them that are pushed to the replica.
+    pub(crate) fn to_come(&self) -> Bytes {
+        Bytes(self.missing().0.saturating_sub(self.unsubscribed_bytes.0))
+    }
 }
 
 /// Parts of a tree of hashes, see [`crate::merkle`].
@@ -370,6 +381,26 @@ pub enum ToReplica {
         /// Why the relay must refuse the replica, if it must.
         refusal: Option<Refusal>,
     },
+    /// To a relay: publications that would be late at replicas below it. All of them, instead of earlier ones.
+    Urgent(Vec<Urgent>),
+}
+
+/// A publication whose bodies leave the background on the way to some replicas.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Urgent {
+    /// Its state.
+    pub at: Sequence,
+    /// The prefix of its files' paths.
+    pub within: Vec<u8>,
+    /// The replicas, in ascending order.
+    pub replicas: Vec<ReplicaId>,
+}
+
+impl Urgent {
+    /// Whether a version is part of it.
+    pub(crate) fn has(&self, path: &Path, at: Sequence) -> bool {
+        at <= self.at && path.as_bytes().starts_with(&self.within)
+    }
 }
 
 /// How invalidations continue after the handshake.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use lull_replication::types::Digest;
 use serde_json::Value;
 
+use crate::gate::free_address;
 use crate::site::Site;
 use crate::support::{Said, eventually, finish, lull};
 
@@ -105,4 +106,43 @@ fn missed_deadline_ends_with_exit_code_3_and_files_still_arrive() {
     assert!(urgent > 2_000_000, "{urgent}");
     let text = finish(&mut lull(&["status", &site.path("origin")])).ok();
     assert!(text.contains("to meet a deadline"), "{text}");
+}
+
+#[test]
+fn publication_ends_for_replicas_below_a_relay() {
+    let mut site = Site::new(&["london"], &[]);
+    let relay = free_address();
+    site.add_relay("relay", &["--relay", &relay]);
+    site.add_replica("paris", &["--via", &relay]);
+    source(&site);
+    let said = publish(&site, &["--to", "*", "--by", "90m"]);
+    assert!(said.status.success(), "{said:?}");
+    for name in ["london", "paris", "relay"] {
+        let line = said.out.lines().find(|line| line.trim_start().starts_with(name));
+        let line = line.unwrap_or_else(|| panic!("{said:?}"));
+        assert!(line.contains(&format!("state 1, digest {}, done 2", digest())), "{line}");
+        assert_eq!(site.get(name, "/large").body.len(), 2_000_000);
+    }
+}
+
+#[test]
+fn late_replica_below_a_relay_is_urgent_there() {
+    let mut site = Site::new(&[], &[]);
+    let relay = free_address();
+    site.add_relay("relay", &["--relay", &relay]);
+    site.add_replica("paris", &["--via", &relay]);
+    source(&site);
+    eventually("a report", || replica(&site, "paris")["below"] == "relay");
+    drop(site.replicas.remove("paris"));
+    eventually("its end", || replica(&site, "paris")["connected"] == false);
+    let late = publish(&site, &["--to", "paris", "--by", "3s"]);
+    assert_eq!(late.status.code(), Some(3), "{late:?}");
+    eventually("urgency", || replica(&site, "paris")["urgent"] == true);
+    // On the way to it as well.
+    eventually("the relay's urgency", || replica(&site, "relay")["urgent"] == true);
+    site.start_replica("paris", &["--via", &relay]);
+    eventually("all files", || replica(&site, "paris")["valid_bytes"] == 2_000_003);
+    for name in ["paris", "relay"] {
+        eventually("the end", || replica(&site, name)["urgent"] == false);
+    }
 }

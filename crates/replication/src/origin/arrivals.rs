@@ -133,7 +133,8 @@ impl<P: Clone> Origin<P> {
             return false;
         }
         let waits = ranked.is_some_and(|ranked| peer.waiting.has(ranked.position));
-        let waits = waits || peer.filling.is_some();
+        let aside = ranked.is_some_and(|ranked| peer.absent.has(ranked.position));
+        let waits = waits || peer.filling.is_some() || aside && self.upstream.is_none();
         let Some(link) = &peer.link else { return waits || !peer.accounted };
         waits
             || !link.accounted

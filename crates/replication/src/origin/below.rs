@@ -17,13 +17,13 @@ use super::ranking::demand;
 use crate::message::{BelowReport, Delivered, MAX_BELOW, Report, ToOrigin};
 use crate::path::Path;
 use crate::time::{LocalTime, Reading};
-use crate::types::{ReplicaId, Sequence};
+use crate::types::{ReplicaId, Sequence, Version};
 
 /// The last report on a replica.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     /// The relay that has reported, and is connected here.
-    via: ReplicaId,
+    pub(super) via: ReplicaId,
     /// The relay that serves it.
     relay: ReplicaId,
     pub(super) connected: bool,
@@ -210,6 +210,7 @@ impl<P: Clone> Origin<P> {
                     report.reflects.or(reported.and_then(|(_, report)| report.reflects));
                 (now.local.minus(age), report)
             });
+            let is_moved = before.is_none_or(|known| known.via != relay);
             let heard = match before {
                 Some(before) if !one.connected => before.heard,
                 _ => now.local,
@@ -224,6 +225,9 @@ impl<P: Clone> Origin<P> {
                 heard,
                 report: report.or(reported),
             });
+            if is_moved {
+                self.note_moved();
+            }
             self.note_news(replica, News::Progress);
             self.output.events.push_back(Event::Progress { replica, committed: one.committed });
         }
@@ -293,6 +297,13 @@ impl<P: Clone> Origin<P> {
         if !accounted || peer.filling.is_some() || queued > Below::MAX_PENDING {
             return Delivered::default();
         }
+        let is_pending = |path: &&Path| {
+            let version = self.state.image.objects.get(*path);
+            let is_here =
+                |version: &Version| self.bodies.references.is_stored(&version.content.digest);
+            // What is here makes room for urgent bodies.
+            version.is_some_and(is_here) || self.is_expected(path)
+        };
         let current = |path: &Path| {
             let version = *self.state.image.objects.get(path)?;
             let demand = demand(self.ranking.get(path), version);
@@ -301,7 +312,7 @@ impl<P: Clone> Origin<P> {
         };
         let waiting = peer.waiting.iter().filter_map(|at| self.ranking.path(at));
         let absent = peer.absent.iter().filter_map(|at| self.ranking.path(at));
-        let queued = waiting.chain(absent.filter(|path| self.is_expected(path)));
+        let queued = waiting.chain(absent.filter(is_pending));
         let under_way = link.into_iter().flat_map(|link| {
             let sending = link.demands.sending_versions();
             link.pushed.sequences().chain(link.fetched.sequences()).chain(sending)

@@ -11,10 +11,12 @@ use lull_cc::Bytes;
 
 use super::Origin;
 use super::arrivals::InPart;
+use super::below::Known;
 use super::interface::Event;
 use super::peer::Link;
 use super::urgency::Urgency;
-use crate::message::{BodyHeader, Frame};
+use super::urgent_below::UrgentBelow;
+use crate::message::{BodyHeader, Frame, Urgent};
 use crate::path::Path;
 use crate::time::{LocalTime, Reading};
 use crate::types::{ReplicaId, Sequence, Version};
@@ -111,9 +113,13 @@ struct Host {
     bytes: u64,
     missing: Option<u64>,
     urgency: Option<Urgency>,
+    was_urgent: bool,
     /// The next item to be sent at normal priority.
     next: usize,
     done: Option<LocalTime>,
+    /// Below a relay: since when it shows the state, and the last report that was looked at.
+    shows_since: Option<LocalTime>,
+    reported: Option<LocalTime>,
 }
 
 /// All distributions of an origin.
@@ -123,6 +129,8 @@ pub(super) struct Distributions {
     last: DistributionId,
     /// The highest rate to each replica so far, in bytes per second.
     best: BTreeMap<ReplicaId, f64>,
+    /// Those that would be late at replicas below relays.
+    pub(super) below: UrgentBelow,
 }
 
 impl Distributions {
@@ -135,7 +143,7 @@ impl Distributions {
         })
     }
 
-    fn is_urgent(&self, replica: ReplicaId) -> bool {
+    pub(super) fn is_urgent(&self, replica: ReplicaId) -> bool {
         self.all.values().any(|active| {
             let host = active.hosts.get(&replica);
             host.and_then(|host| host.urgency.as_ref()).is_some_and(Urgency::is_urgent)
@@ -212,9 +220,45 @@ impl Host {
             bytes: 0,
             missing: None,
             urgency: deadline.map(|deadline| Urgency::new(deadline, best)),
+            was_urgent: false,
             next: 0,
             done: None,
+            shows_since: None,
+            reported: None,
         }
+    }
+
+    /// Bytes of the missing bodies have left for it since they were counted.
+    fn observe(&mut self, now: LocalTime, sent: u64, is_connected: bool) {
+        self.missing = self.missing.map(|missing| missing.saturating_sub(sent));
+        if let (Some(urgency), Some(missing)) = (&mut self.urgency, self.missing) {
+            urgency.observe(now, missing, is_connected);
+        }
+    }
+
+    /// Its relay reports which commits have arrived. Of a commit that has not, its own report has the bytes that are
+    /// missing, once it shows the state. Bytes that have not come before are no observation of a rate.
+    fn observe_below(&mut self, now: LocalTime, known: &Known, shows: bool) {
+        self.shows_since = self.shows_since.or(shows.then_some(now));
+        let is_later = |at: LocalTime| self.shows_since.is_some_and(|since| since < at);
+        let report = known.report.filter(|(at, _)| is_later(*at));
+        let reported = report.map(|(at, report)| (at, report.stock.to_come().0));
+        let missing = match (self.missing, reported) {
+            (Some(missing), Some((_, reported))) => missing.min(reported),
+            (Some(missing), None) => missing,
+            (None, _) => return,
+        };
+        self.missing = Some(missing);
+        let Some(urgency) = &mut self.urgency else { return };
+        match reported {
+            Some((at, _)) if Some(at) != self.reported => {
+                self.reported = Some(at);
+                urgency.observe(at, missing, known.connected);
+            }
+            Some(_) if known.connected => {}
+            _ => urgency.observe(now, missing, false),
+        }
+        urgency.decide(now, missing);
     }
 
     /// Checks some bodies; returns whether these were the last ones of the round.
@@ -275,6 +319,7 @@ impl<P: Clone> Origin<P> {
         let Some(active) = self.distributions.all.remove(&id) else { return };
         let replicas = active.hosts.into_keys();
         self.output.events.extend(replicas.map(Event::Urgency));
+        self.list_urgent_below();
     }
 
     /// The progress of a distribution; none if it was ended.
@@ -320,7 +365,7 @@ impl<P: Clone> Origin<P> {
     /// Whether a publication that would be late otherwise is sent to a replica, at normal priority. Meanwhile nothing
     /// else is pushed to it.
     pub fn is_urgent(&self, replica: ReplicaId) -> bool {
-        self.distributions.is_urgent(replica)
+        self.distributions.is_urgent(replica) || self.distributions.below.is_urgent(replica)
     }
 
     /// When [`go_on`](Origin::go_on) has to be called for the next round of a distribution.
@@ -346,6 +391,9 @@ impl<P: Clone> Origin<P> {
         if active.is_listed {
             active.is_checking = true;
             self.check_some(now, &mut active);
+            if active.is_done() {
+                active.end_round(now.local);
+            }
         } else {
             let within = active.wanted.within.clone();
             let from = match active.items.last() {
@@ -356,7 +404,28 @@ impl<P: Clone> Origin<P> {
             let last = objects.take_while(|(path, _)| path.as_bytes().starts_with(&within));
             active.list_some(last);
         }
+        let is_round_over = active.is_listed && !active.is_checking;
         self.distributions.all.insert(id, active);
+        if is_round_over {
+            self.list_urgent_below();
+        }
+    }
+
+    /// Lists the replicas below relays for which a publication is urgent.
+    fn list_urgent_below(&mut self) {
+        let all = self.distributions.all.values().filter_map(|active| {
+            let late = |(replica, host): (&ReplicaId, &Host)| {
+                let is_urgent = host.urgency.as_ref().is_some_and(Urgency::is_urgent);
+                let is_below = self.known_below(*replica).is_some();
+                (is_urgent && is_below && host.done.is_none()).then_some(*replica)
+            };
+            let replicas: Vec<ReplicaId> = active.hosts.iter().filter_map(late).collect();
+            let Distribution { at, within, .. } = &active.wanted;
+            let urgent = Urgent { at: *at, within: within.clone(), replicas };
+            (!urgent.replicas.is_empty()).then_some(urgent)
+        });
+        let all = all.collect();
+        self.set_urgent_below(all);
     }
 
     /// Checks some bodies of the replica whose turn it is.
@@ -383,19 +452,20 @@ impl<P: Clone> Origin<P> {
         if shows && host.lacks.is_empty() {
             host.done = Some(now.local);
         }
-        let missing =
-            host.missing.map(|missing| missing.saturating_sub(self.sent_of(replica, wanted)));
-        host.missing = missing;
-        let is_connected = progress.is_some_and(|(_, is_connected)| is_connected);
-        if let (Some(urgency), Some(missing)) = (&mut host.urgency, missing) {
-            let was_urgent = urgency.is_urgent();
-            urgency.observe(now.local, missing, is_connected);
-            self.distributions.best.insert(replica, urgency.best());
-            // Also if it goes on: the replica may have reported bodies as missing.
-            if was_urgent || urgency.is_urgent() {
-                self.output.events.push_back(Event::Urgency(replica));
-            }
+        if let Some(known) = self.known_below(replica) {
+            host.observe_below(now.local, known, shows);
+        } else {
+            let sent = self.sent_of(replica, wanted);
+            let is_connected = progress.is_some_and(|(_, is_connected)| is_connected);
+            host.observe(now.local, sent, is_connected);
         }
+        let Some(urgency) = &host.urgency else { return };
+        self.distributions.best.insert(replica, urgency.best());
+        // Also if it goes on: the replica may have reported bodies as missing.
+        if host.was_urgent || urgency.is_urgent() {
+            self.output.events.push_back(Event::Urgency(replica));
+        }
+        host.was_urgent = urgency.is_urgent();
     }
 
     /// The bytes of these bodies that have left for a replica, whose store does not have them so far.
@@ -453,7 +523,7 @@ impl<P: Clone> Origin<P> {
                     continue;
                 };
                 let is_here = self.bodies.references.is_stored(&version.content.digest);
-                if !is_here || !peer.waiting.remove(position) {
+                if !is_here || !(peer.waiting.remove(position) || peer.absent.remove(position)) {
                     continue;
                 }
                 let link = peer.link.as_mut()?;
@@ -467,6 +537,8 @@ impl<P: Clone> Origin<P> {
 
     /// Whether a pushed body has to make room for urgent ones.
     pub(super) fn gives_way(&self, replica: ReplicaId, path: &Path, at: Sequence) -> bool {
-        self.is_urgent(replica) && !self.distributions.has_urgent(replica, path, at)
+        let is_urgent = self.distributions.has_urgent(replica, path, at)
+            || self.distributions.below.has(replica, path, at);
+        self.is_urgent(replica) && !is_urgent
     }
 }

@@ -60,7 +60,10 @@ impl<P: Clone> Origin<P> {
                 let peer = self.peers.get_mut(&replica)?;
                 let demand = demand(Some(ranked), version);
                 // In its turn it was not here, so its place is among the absent ones.
-                let waits = peer.absent.has(ranked.position) && peer.only.has(path);
+                let urgent = &self.distributions.below;
+                let makes_room =
+                    urgent.is_urgent(replica) && !urgent.has(replica, path, version.sequence);
+                let waits = !makes_room && peer.absent.has(ranked.position) && peer.only.has(path);
                 if !waits || !self.config.strategy.pushes(demand, replicas) {
                     continue;
                 }

@@ -40,6 +40,7 @@ mod subscribers;
 mod tests;
 mod transaction;
 mod urgency;
+mod urgent_below;
 mod work;
 mod writes;
 
@@ -232,7 +233,9 @@ impl<P: Clone> Origin<P> {
         if let Some(known) = self.known_below(replica) {
             return known.waiting;
         }
-        self.peers.get(&replica).map_or(0, |peer| peer.waiting.len())
+        // At a relay, the absent ones are not here.
+        let aside = |peer: &Peer| if self.upstream.is_none() { peer.absent.len() } else { 0 };
+        self.peers.get(&replica).map_or(0, |peer| peer.waiting.len() + aside(peer))
     }
 
     /// The counts since the last call.
@@ -349,6 +352,7 @@ impl<P: Clone> Origin<P> {
             self.forget_held(&path, count);
         }
         self.lose_below(replica);
+        self.note_moved();
         self.note_news(replica, News::Progress);
     }
 
@@ -411,6 +415,7 @@ impl<P: Clone> Origin<P> {
                 (link.is_new, link.protocol) = (position.is_none(), protocol);
                 self.peers.entry(replica).or_default().link = Some(link);
                 self.forget_below(replica);
+                self.note_moved();
                 if cursor.is_none() {
                     self.resync(now, replica);
                 }
@@ -471,6 +476,9 @@ impl<P: Clone> Origin<P> {
         }
         if let Some((question, refusal)) = link.vouched.pop_front() {
             return Some(link.frame(ToReplica::Vouched { question, refusal }));
+        }
+        if let Some(list) = link.next_urgent_list() {
+            return Some(link.frame(list));
         }
         if matches!(link.phase, Phase::Preparing) {
             return None;

@@ -10,7 +10,9 @@ use super::interface::Config;
 use super::price::Price;
 use super::queue::{Order, QueuePosition, Waiting};
 use crate::merkle::MerkleTree;
-use crate::message::{Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree, Wanted};
+use crate::message::{
+    Ask, Frame, Refusal, Report, Session, Start, ToReplica, Tree, Urgent, Wanted,
+};
 use crate::path::Path;
 use crate::subscription::Subscription;
 use crate::time::{LocalTime, WallTime};
@@ -85,6 +87,9 @@ pub(crate) struct Link {
     pub(crate) wanted: BTreeMap<(bool, u64), Wanted>,
     /// The pushed body that is sent in pieces, or was.
     pub(crate) in_part: Option<InPart>,
+    /// To a relay: what is urgent below it, and whether that is still to be sent.
+    pub(crate) urgent: Vec<Urgent>,
+    pub(crate) owes_urgent: bool,
     /// The replica has reported the bodies that it lacks, apart from those known to wait.
     pub(crate) accounted: bool,
     /// It was empty when it connected, and compares its tree with the first one.
@@ -114,6 +119,8 @@ impl Link {
             protocol: OLDEST,
             wanted: BTreeMap::new(),
             in_part: None,
+            urgent: Vec::new(),
+            owes_urgent: false,
             accounted: false,
             is_new: false,
         }
@@ -233,7 +240,8 @@ pub(crate) struct Peer {
     pub(crate) filling: Option<Option<Path>>,
     /// Bodies that wait. They are kept while it is away, and lost when the origin crashes (SSR §6.2.3.1).
     pub(crate) waiting: Waiting,
-    /// At a relay: bodies that it does not have, and whose turn has passed. They wait when they come.
+    /// Bodies whose turn has passed: they make room for urgent ones, or a relay does not have them. They wait when they
+    /// may be sent.
     pub(crate) absent: Waiting,
     /// In its last connection, it had reported the bodies that it lacks.
     pub(crate) accounted: bool,

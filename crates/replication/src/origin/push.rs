@@ -40,11 +40,7 @@ impl<P: Clone> Origin<P> {
                 self.peers.get_mut(&replica)?.link.as_mut()?.body += 1;
                 next
             }
-            None if self.is_urgent(replica) => self.next_urgent(replica)?,
-            None => match self.next_by_worth(replica) {
-                Some(next) => next,
-                None => self.next_arriving(replica)?,
-            },
+            None => self.next_pushed(replica)?,
         };
         let at = self.upto();
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;
@@ -76,6 +72,20 @@ impl<P: Clone> Origin<P> {
         over
     }
 
+    /// The next body that goes without the log: an urgent one, or the one of the highest worth.
+    fn next_pushed(&mut self, replica: ReplicaId) -> Option<(Path, Version)> {
+        if self.distributions.is_urgent(replica) {
+            let next = self.next_urgent(replica);
+            if next.is_some() || !self.distributions.below.is_urgent(replica) {
+                return next;
+            }
+        }
+        match self.next_by_worth(replica) {
+            Some(next) => Some(next),
+            None => self.next_arriving(replica),
+        }
+    }
+
     fn next_by_worth(&mut self, replica: ReplicaId) -> Option<(Path, Version)> {
         loop {
             let replicas = self.peers.len();
@@ -87,12 +97,15 @@ impl<P: Clone> Origin<P> {
             let demand = demand(self.ranking.get(path), version);
             // A lost one waits again when it is stored again.
             let is_here = self.bodies.references.is_stored(&version.content.digest);
-            if self.upstream.is_some() && !is_here {
+            let urgent = &self.distributions.below;
+            let makes_room =
+                urgent.is_urgent(replica) && !urgent.has(replica, path, version.sequence);
+            if makes_room || self.upstream.is_some() && !is_here {
                 peer.absent.insert(position);
             }
             let is_pushed = self.config.strategy.pushes(demand, replicas)
                 && peer.price.permits(demand, replicas);
-            if !peer.only.has(path) || !is_here || !is_pushed {
+            if makes_room || !peer.only.has(path) || !is_here || !is_pushed {
                 continue;
             }
             // A body in flight to a read is queued again when no read waits for it there any more.

@@ -68,6 +68,12 @@ impl Urgency {
             rate.add(was.saturating_sub(missing), now.since(at), memory);
             self.best = self.best.max(rate.settled(memory).unwrap_or(0.0));
         }
+        self.decide(now, missing);
+    }
+
+    /// Decides by what is known so far.
+    pub(super) fn decide(&mut self, now: LocalTime, missing: u64) {
+        let memory = self.memory(now);
         let left = self.deadline.since(now).as_secs_f64();
         let needed = self.rates[0].settled(memory).map(|rate| seconds(missing, rate));
         let was_urgent = self.is_urgent;

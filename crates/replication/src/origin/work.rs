@@ -13,6 +13,7 @@ impl<P: Clone> Origin<P> {
             || !self.releases.is_empty()
             || self.has_to_follow()
             || self.is_distributing()
+            || self.has_to_route()
     }
 
     /// Whether replicas wait for a tree that is being made, or for their queue.
@@ -34,5 +35,6 @@ impl<P: Clone> Origin<P> {
         self.fill_some();
         self.follow_some(now);
         self.distribute_some(now);
+        self.route_urgent();
     }
 }

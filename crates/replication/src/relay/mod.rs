@@ -258,6 +258,7 @@ impl<P: Clone> Relay<P> {
             return;
         }
         self.serve(false);
+        self.origin.set_urgent_below(Vec::new());
         self.session = session;
         if let Some((session, eager)) = upstream {
             self.begin_life(session, eager);
@@ -301,6 +302,7 @@ impl<P: Clone> Relay<P> {
             Relayed::Body { digest, is_stored: true } => self.origin.handle_found(&digest),
             Relayed::Body { digest, is_stored: false } => self.origin.handle_gone(&digest),
             Relayed::Lost { path, sequence } => self.origin.handle_lost(now, &path, sequence),
+            Relayed::Urgent(all) => self.origin.set_urgent_below(all),
             Relayed::Vouched { question, refusal } => match self.children.answer(question, refusal)
             {
                 Some((Asker::Relay { child, session, question, below }, refusal)) => {

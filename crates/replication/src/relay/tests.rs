@@ -2,6 +2,7 @@
 
 mod below;
 mod forward;
+mod urgent;
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -170,6 +170,7 @@ impl<P: Clone> Replica<P> {
                     ToReplica::Vouched { question, refusal } => {
                         self.output.pass_on(|| Relayed::Vouched { question, refusal })
                     }
+                    ToReplica::Urgent(all) => self.output.pass_on(|| Relayed::Urgent(all)),
                     ToReplica::Renew => {
                         self.output.events.push_back(Event::Renew);
                         true

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::Replica;
-use crate::message::{Refusal, Session, ToOrigin};
+use crate::message::{Refusal, Session, ToOrigin, Urgent};
 use crate::path::Path;
 use crate::subscription::Subscription;
 use crate::time::{LocalTime, WallTime};
@@ -23,6 +23,8 @@ pub(crate) enum Relayed {
     Lost { path: Path, sequence: Sequence },
     /// The answer to a question about another replica.
     Vouched { question: u64, refusal: Option<Refusal> },
+    /// Publications that are urgent for replicas below.
+    Urgent(Vec<Urgent>),
 }
 
 /// The additional state of a replica that is a relay.

@@ -7,7 +7,8 @@ use super::sealed::Coded;
 use super::{WireError, reports};
 use crate::message::{
     Ask, MAX_BELOW, MAX_CHANGES, MAX_ENTRIES, MAX_PARTIAL, MAX_PATHS, MAX_RANGES, MAX_RELAYS,
-    Refusal, Start, ToOrigin, ToReplica, Tree, Vouch, Wanted,
+    MAX_URGENT, MAX_URGENT_REPLICAS, Refusal, Start, ToOrigin, ToReplica, Tree, Urgent, Vouch,
+    Wanted,
 };
 use crate::path::Path;
 use crate::subscription::{MAX_PATTERN_BYTES, MAX_PATTERNS, Pattern, Subscription};
@@ -25,6 +26,10 @@ const PARTIAL: (&str, usize) = ("partial bodies", MAX_PARTIAL);
 const RANGES: (&str, usize) = ("ranges", MAX_RANGES);
 const RELAYS: (&str, usize) = ("relays", MAX_RELAYS);
 const BELOW: (&str, usize) = ("replicas", MAX_BELOW);
+const URGENT: (&str, usize) = ("publications", MAX_URGENT);
+const URGENT_REPLICAS: (&str, usize) = ("replicas", MAX_URGENT_REPLICAS);
+/// A path, and a slash.
+const PREFIX: (&str, usize) = ("prefix", 4_096);
 const CHANGES: (&str, usize) = ("changes", MAX_CHANGES);
 const BRANCHES: (&str, usize) = ("branches", 1 << 8);
 const LEAVES: (&str, usize) = ("leaves", 1 << 16);
@@ -40,6 +45,8 @@ const ENTRY: usize = PATH + VERSION;
 const CONTENT: usize = 49;
 const VERSION: usize = 8 + CONTENT;
 const MODE: usize = 2;
+/// The fewest bytes of an urgent publication.
+const SHORTEST_URGENT: usize = 8 + 2 + 4;
 
 fn length_of_content(content: &Content) -> usize {
     CONTENT + content.metadata.mode_code().1.map_or(0, |_| MODE)
@@ -87,6 +94,7 @@ mod kind {
     pub(super) const RENEW: u8 = 0x49;
     pub(super) const WITHDRAWN: u8 = 0x4a;
     pub(super) const VOUCHED: u8 = 0x4b;
+    pub(super) const URGENT: u8 = 0x4c;
 }
 
 impl Coded for ToOrigin {
@@ -279,6 +287,23 @@ fn read_ask(kind: u8, from: &mut Reader<'_>) -> Result<Ask, WireError> {
     })
 }
 
+fn write_urgent(to: &mut Writer<'_>, urgent: &Urgent) -> Result<(), WireError> {
+    to.sequence(urgent.at);
+    to.blob(PREFIX, &urgent.within)?;
+    to.list(URGENT_REPLICAS, &urgent.replicas, |to, replica| {
+        to.replica(*replica);
+        Ok(())
+    })
+}
+
+fn read_urgent(from: &mut Reader<'_>) -> Result<Urgent, WireError> {
+    Ok(Urgent {
+        at: from.sequence("at")?,
+        within: from.blob(PREFIX)?,
+        replicas: from.list(URGENT_REPLICAS, 4, |from| from.replica("replica"))?,
+    })
+}
+
 impl Coded for ToReplica {
     const MAX_FRAME_BYTES: usize = MAX_TO_REPLICA_BYTES;
 
@@ -295,6 +320,7 @@ impl Coded for ToReplica {
             ToReplica::Renew => kind::RENEW,
             ToReplica::Withdrawn(_) => kind::WITHDRAWN,
             ToReplica::Vouched { .. } => kind::VOUCHED,
+            ToReplica::Urgent(_) => kind::URGENT,
         }
     }
 
@@ -311,6 +337,7 @@ impl Coded for ToReplica {
                 }
             }
             ToReplica::Refused(why) => write_refusal(to, *why),
+            ToReplica::Urgent(all) => return to.list(URGENT, all, write_urgent),
             ToReplica::Vouched { question, refusal } => {
                 to.u64(*question);
                 return to.option(refusal.as_ref(), |to, why| {
@@ -377,6 +404,7 @@ impl Coded for ToReplica {
             }
             kind::RENEW => ToReplica::Renew,
             kind::WITHDRAWN => ToReplica::Withdrawn(from.path()?),
+            kind::URGENT => ToReplica::Urgent(from.list(URGENT, SHORTEST_URGENT, read_urgent)?),
             kind::VOUCHED => ToReplica::Vouched {
                 question: from.u64("question")?,
                 refusal: from.option("refusal", read_refusal)?,

@@ -15,8 +15,8 @@ use super::*;
 use crate::lane::Lane;
 use crate::message::{
     Ask, BelowReport, BodyHeader, Delivered, Enrol, Enrolled, FromAuthority, MAX_BELOW, MAX_PATHS,
-    NotEnrolled, Refusal, Report, Start, Stock, ToAuthority, ToOrigin, ToReplica, Tree, Vouch,
-    Wanted,
+    NotEnrolled, Refusal, Report, Start, Stock, ToAuthority, ToOrigin, ToReplica, Tree, Urgent,
+    Vouch, Wanted,
 };
 use crate::path::{MAX_PATH_BYTES, Path};
 use crate::subscription::{Pattern, Subscription};
@@ -134,6 +134,15 @@ fn below() -> impl Strategy<Value = BelowReport> {
     )
 }
 
+fn urgent() -> impl Strategy<Value = Urgent> {
+    let fields = (any::<u64>(), vec(any::<u8>(), 0..20), vec(any::<u32>(), 0..20));
+    fields.prop_map(|(at, within, replicas)| Urgent {
+        at: Sequence(at),
+        within,
+        replicas: replicas.into_iter().map(ReplicaId).collect(),
+    })
+}
+
 fn vouch() -> impl Strategy<Value = Vouch> {
     let fields = (any::<u64>(), any::<u32>(), digest(), prop::option::of(position()));
     fields.prop_map(|(question, replica, certificate, position)| Vouch {
@@ -237,6 +246,7 @@ fn to_replica() -> impl Strategy<Value = ToReplica> {
         path().prop_map(ToReplica::Withdrawn),
         (any::<u64>(), prop::option::of(refusal()))
             .prop_map(|(question, refusal)| ToReplica::Vouched { question, refusal }),
+        vec(urgent(), 0..5).prop_map(ToReplica::Urgent),
     ]
 }
 

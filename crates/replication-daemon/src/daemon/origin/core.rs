@@ -341,7 +341,8 @@ impl Core {
                 Event::Progress { .. } | Event::Arrived(_) => happened.progress = true,
                 Event::Urgency(replica) => {
                     if let Some(link) = self.links.get(&replica) {
-                        link.speculative.notify_one();
+                        // A relay is sent the urgent replicas below it.
+                        link.wake_all();
                     }
                 }
                 Event::Turned { replica, why } => happened.turned.push((replica, why)),
