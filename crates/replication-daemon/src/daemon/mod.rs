@@ -33,6 +33,7 @@ mod outlines;
 mod price;
 mod priority;
 mod replica;
+mod serving;
 mod spool;
 #[cfg(test)]
 pub(crate) mod testing;

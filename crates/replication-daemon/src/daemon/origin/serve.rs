@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use lull_replication::message::{
     Channel, Frame, FromAuthority, NotEnrolled, Session, ToAuthority, ToOrigin, ToReplica,
 };
+use lull_replication::origin::Origin;
+use lull_replication::time::Reading;
 use lull_replication::types::ReplicaId;
 use lull_replication::wire::Attach;
 use rustls::pki_types::CertificateDer;
@@ -18,21 +19,19 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{OriginEvent, Shared, lock};
 use crate::daemon::accept::Accepts;
-use crate::daemon::child::{AffectedChannel, Link, wake};
-use crate::daemon::clock::{certificate_time, until};
+use crate::daemon::child::Link;
+use crate::daemon::clock::certificate_time;
 use crate::daemon::link::{Incoming, Outgoing, TIMEOUT, answer, prepare, soon};
 use crate::daemon::priority::ConnectionPriority;
+use crate::daemon::serving::{End, Links};
 use crate::daemon::unidentified::{ConnectionSlot, SlotsExhausted};
-use crate::daemon::{Clock, LinkError, accept, bodies, fetches};
+use crate::daemon::{Clock, LinkError, accept, fetches, serving};
 use crate::error_chain::error_chain;
 use crate::identity::{EnrolError, NotAdmitted, Peer};
+use crate::store::Body;
 
 /// The maximum number of connections of one replica without a named channel, so that it excludes no other.
 const ARRIVING: usize = 16;
-/// A replica that is silent for this long is gone: it sends a ping each second.
-const SILENCE: Duration = Duration::from_secs(30);
-/// The maximum batch on the control channel.
-const BATCH: usize = 64 * 1024;
 
 impl Accepts for Shared {
     fn clock(&self) -> &Arc<dyn Clock> {
@@ -195,7 +194,7 @@ async fn control(
     // Before its hello ends the connections of its successor.
     visitor.is_still_admitted()?;
     let link = shared.with(|core, now| core.handle_hello(now, replica, hello))?;
-    let end = End { shared, link: &link };
+    let end = End { shared: &**shared, link: &link };
     // Checked again, now that a revocation closes the link.
     if let Err(why) = visitor.is_still_admitted() {
         shared.with(|core, now| core.take_back(now, &link));
@@ -208,105 +207,49 @@ async fn control(
     // Its hello contains its position.
     shared.progress.send_modify(|count| *count += 1);
     (shared.on_event)(OriginEvent::Connected { name: shared.name(replica), from });
-    let ended = tokio::select! {
-        ended = receive_frames(shared, &link, &mut incoming) => ended,
-        ended = send_frames(shared, &link, Outgoing::new(write)) => ended,
-        () = link.until_end() => Err(LinkError::GivenUp),
-        () = shared.stopped() => Err(LinkError::GivenUp),
-    };
+    let ended = serving::control(&**shared, &link, &mut incoming, Outgoing::new(write)).await;
     drop(end);
     let why = ended.err().map_or_else(|| "it was refused".to_owned(), |why| error_chain(&why));
     (shared.on_event)(OriginEvent::Disconnected { name: shared.name(replica), why });
     Ok(())
 }
 
-/// Reports any end of the connection to the machine.
-struct End<'a> {
-    shared: &'a Shared,
-    link: &'a Arc<Link>,
-}
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.shared.try_with(|core, _| core.end(self.link));
-    }
-}
-
-async fn receive_frames(
-    shared: &Shared,
-    link: &Arc<Link>,
-    incoming: &mut Incoming<impl AsyncRead + Unpin, ToOrigin>,
-) -> Result<(), LinkError> {
-    loop {
-        let Some(frame) = incoming.here()? else {
-            // A part of a message counts as activity.
-            timeout(SILENCE, incoming.more()).await.map_err(|_| LinkError::Silent)??;
-            continue;
-        };
-        if matches!(frame.message, ToOrigin::Hello { .. }) {
-            return Err(LinkError::Order);
-        }
-        let concerns = AffectedChannel::of(&frame.message);
-        if let ToOrigin::Vouch(vouch) = &frame.message {
-            let known = lock(&shared.identity).vouch(vouch.replica, &vouch.certificate);
-            if let Err(why) = known {
-                let (relay, question, why) = (link.replica, vouch.question, Some(why.into()));
-                if !shared.with(|core, _| core.machine.answer_vouch(relay, question, why)) {
-                    return Err(LinkError::Order);
-                }
-                wake(link, concerns);
-                continue;
-            }
-        }
-        let is_ping = matches!(frame.message, ToOrigin::Ping { .. });
-        shared.with(|core, now| core.machine.handle_frame(now, link.replica, frame));
-        wake(link, concerns);
-        if is_ping {
-            // By then it has sent its position, and it pings each second.
-            shared.drop_replaced_token_key();
-        }
-    }
-}
-
-/// Sends all messages, as fast as they are taken. Returns without an error if the last one was a refusal.
-async fn send_frames(
-    shared: &Shared,
-    link: &Arc<Link>,
-    mut outgoing: Outgoing<impl AsyncWrite + Unpin>,
-) -> Result<(), LinkError> {
-    loop {
-        let mut refused = false;
-        let heartbeat = shared.with(|core, now| {
+impl Links for Shared {
+    fn speak<T>(
+        &self,
+        link: &Arc<Link>,
+        call: impl FnOnce(&mut Origin<Body>, Reading) -> Result<T, LinkError>,
+    ) -> Result<T, LinkError> {
+        self.with(|core, now| {
             // A newer connection of the replica has its own task. If another origin may write by now, a heartbeat
             // would be a promise that this one cannot keep.
             if !core.is_current(link) || !core.may_speak(now) {
                 return Err(LinkError::GivenUp);
             }
-            while outgoing.waiting() < BATCH
-                && let Some(frame) = core.machine.poll_control(now, link.replica)
-            {
-                refused |= matches!(frame.message, ToReplica::Refused(_));
-                outgoing.put(&frame)?;
+            call(&mut core.machine, now)
+        })
+    }
+
+    fn handle_frame(&self, link: &Arc<Link>, frame: Frame<ToOrigin>) -> Result<(), LinkError> {
+        if let ToOrigin::Vouch(vouch) = &frame.message {
+            let known = lock(&self.identity).vouch(vouch.replica, &vouch.certificate);
+            if let Err(why) = known {
+                let (relay, question, why) = (link.replica, vouch.question, Some(why.into()));
+                let may_ask = self.with(|core, _| core.machine.answer_vouch(relay, question, why));
+                return may_ask.then_some(()).ok_or(LinkError::Order);
             }
-            // After the welcome, which is the first message.
-            if !refused && link.renew.swap(false, Ordering::Relaxed) {
-                outgoing.put(&Frame { session: link.session, message: ToReplica::Renew })?;
-            }
-            Ok(core.machine.heartbeat_at(link.replica))
-        })?;
-        if outgoing.waiting() > 0 {
-            let sent = outgoing.flush().await?;
-            link.sent[0].fetch_add(sent, Ordering::Relaxed);
-            if refused {
-                outgoing.close().await;
-                return Ok(());
-            }
-            continue;
         }
-        tokio::select! {
-            () = link.control.notified() => {}
-            () = until(&*shared.clock, heartbeat) => {}
+        let is_ping = matches!(frame.message, ToOrigin::Ping { .. });
+        self.with(|core, now| core.machine.handle_frame(now, link.replica, frame));
+        if is_ping {
+            // By then it has sent its position, and it pings each second.
+            self.drop_replaced_token_key();
         }
+        Ok(())
+    }
+
+    fn end(&self, link: &Arc<Link>) {
+        self.try_with(|core, _| core.end(link));
     }
 }
 
@@ -326,24 +269,8 @@ async fn attached(
     // Checked after the link was found: a later revocation closes the link.
     visitor.is_still_admitted()?;
     drop(visitor);
-    if !link.take(channel) {
-        return Err(LinkError::Order);
-    }
-    if priority.is_some() {
-        link.set_priority(priority);
-    }
-    tokio::select! {
-        // Its cause is mostly that the other side has gone, which the control connection reports.
-        _ = bodies::send(shared, &link, channel, Outgoing::new(write)) => {}
-        _ = incoming.next() => {}
-        () = link.until_end() => {}
-        () = shared.stopped() => {}
-    }
-    link.end();
-    if channel == Channel::Speculative {
-        link.set_priority(None);
-    }
-    Ok(())
+    let connection = (&mut incoming, Outgoing::new(write));
+    serving::attached(shared, &link, channel, priority, connection).await
 }
 
 /// A peer requests a certificate.

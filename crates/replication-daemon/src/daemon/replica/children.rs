@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{self, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lull_replication::Pin;
-use lull_replication::message::{Channel, Frame, Session, ToOrigin, ToReplica};
+use lull_replication::message::{Channel, Frame, Session, ToOrigin};
 use lull_replication::origin::{Config, Event, Origin, ReadsPerWriteAndByte};
 use lull_replication::path::Path;
 use lull_replication::relay::Relay;
@@ -19,27 +18,23 @@ use lull_replication::wire::Attach;
 use lull_transport::Options;
 use tokio::io::{AsyncRead, AsyncWrite, split};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::{Core, ReplicaEvent, ReplicaHandle, Shared, lock};
 use crate::daemon::accept::Accepts;
-use crate::daemon::bodies::{self, Serves};
-use crate::daemon::child::{AffectedChannel, Link, Sent, wake};
+use crate::daemon::bodies::Serves;
+use crate::daemon::child::{Link, Sent};
 use crate::daemon::chunk_lists::ChunkLists;
 use crate::daemon::clock::certificate_time;
 use crate::daemon::link::{Incoming, Outgoing, answer, prepare, soon};
 use crate::daemon::outlines::Outlines;
+use crate::daemon::priority::ConnectionPriority;
+use crate::daemon::serving::{End, Links};
 use crate::daemon::spool::Spool;
 use crate::daemon::unidentified::ConnectionSlot;
-use crate::daemon::{Clock, DaemonError, LinkError, accept, fetches};
+use crate::daemon::{Clock, DaemonError, LinkError, accept, fetches, serving};
 use crate::identity::{ReplicaIdentity, is_of_receiver};
 use crate::store::{Body, BodyReader};
-
-/// A child that is silent for this long is gone: it sends a ping each second.
-const SILENCE: Duration = Duration::from_secs(30);
-/// The maximum batch on the control channel.
-const BATCH: usize = 64 * 1024;
 
 /// How long a receiver waits for a body that is not here, at most.
 const BRINGS: Duration = Duration::from_secs(60);
@@ -107,6 +102,11 @@ impl Children {
             match event {
                 Event::Close(child) => self.give_up(child),
                 Event::Turned { .. } => has_news = true,
+                Event::Urgency(child) => {
+                    if let Some(child) = self.all.get(&child) {
+                        child.link.wake_all();
+                    }
+                }
                 _ => {}
             }
         }
@@ -314,13 +314,12 @@ async fn serve(
         }
         Channel::Enrolment | Channel::Fetch => Err(LinkError::Order),
         channel => {
-            let guard = match channel {
-                Channel::Speculative => Some(background.guard(stream.get_ref().0)?),
+            let tcp = stream.get_ref().0;
+            let priority = match channel {
+                Channel::Speculative => Some(ConnectionPriority::background(background, tcp)?),
                 _ => None,
             };
-            let sent = attached(shared, certificate, channel, slot, stream).await;
-            drop(guard);
-            sent
+            attached(shared, certificate, channel, slot, (stream, priority)).await
         }
     }
 }
@@ -340,93 +339,45 @@ async fn control(
         children.greet(now, replica, certificate, hello)
     };
     let link = shared.with_children(greet)?;
-    let end = End { shared, link: &link };
+    let end = End { shared: &**shared, link: &link };
     drop(slot);
     (shared.on_event)(ReplicaEvent::ChildConnected { child: link.replica, from });
-    let ended = tokio::select! {
-        ended = receive_frames(shared, &link, &mut incoming) => ended,
-        ended = send_frames(shared, &link, Outgoing::new(write)) => ended,
-        () = link.until_end() => Err(LinkError::GivenUp),
-        () = shared.stopped() => Err(LinkError::GivenUp),
-    };
+    let ended = serving::control(&**shared, &link, &mut incoming, Outgoing::new(write)).await;
     drop(end);
     let why = ended.err().map_or_else(|| "it was refused".to_owned(), |why| why.to_string());
     (shared.on_event)(ReplicaEvent::ChildDisconnected { child: link.replica, why });
     Ok(())
 }
 
-/// Reports any end of the connection to the machine.
-struct End<'a> {
-    shared: &'a Shared,
-    link: &'a Arc<Link>,
-}
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.shared.try_with(|core, now| {
-            if let Some((children, replica)) = core.relay() {
-                children.end(now, replica, self.link);
-            }
-        });
+impl Links for Shared {
+    fn speak<T>(
+        &self,
+        link: &Arc<Link>,
+        call: impl FnOnce(&mut Origin<Body>, Reading) -> Result<T, LinkError>,
+    ) -> Result<T, LinkError> {
+        self.with_children(|children, _, now| {
+            let is_current = children.is_current(link);
+            is_current.then_some(()).ok_or(LinkError::GivenUp)?;
+            call(children.relay.origin(), now)
+        })
     }
-}
 
-async fn receive_frames(
-    shared: &Shared,
-    link: &Arc<Link>,
-    incoming: &mut Incoming<impl AsyncRead + Unpin, ToOrigin>,
-) -> Result<(), LinkError> {
-    loop {
-        let Some(frame) = incoming.here()? else {
-            // A part of a message counts as activity.
-            timeout(SILENCE, incoming.more()).await.map_err(|_| LinkError::Silent)??;
-            continue;
-        };
-        if matches!(frame.message, ToOrigin::Hello { .. }) {
-            return Err(LinkError::Order);
-        }
-        let concerns = AffectedChannel::of(&frame.message);
-        shared.with_children(|children, replica, now| {
+    fn handle_frame(&self, link: &Arc<Link>, frame: Frame<ToOrigin>) -> Result<(), LinkError> {
+        self.with_children(|children, replica, now| {
             if !children.is_current(link) {
                 return Err(LinkError::GivenUp);
             }
             children.relay.handle_child(now, replica, link.replica, frame);
             Ok(())
-        })?;
-        wake(link, concerns);
+        })
     }
-}
 
-/// Sends all messages, as fast as they are taken. Returns without an error if the last one was a refusal.
-async fn send_frames(
-    shared: &Shared,
-    link: &Arc<Link>,
-    mut outgoing: Outgoing<impl AsyncWrite + Unpin>,
-) -> Result<(), LinkError> {
-    loop {
-        let mut refused = false;
-        shared.with_children(|children, _, now| {
-            if !children.is_current(link) {
-                return Err(LinkError::GivenUp);
+    fn end(&self, link: &Arc<Link>) {
+        self.try_with(|core, now| {
+            if let Some((children, replica)) = core.relay() {
+                children.end(now, replica, link);
             }
-            while outgoing.waiting() < BATCH
-                && let Some(frame) = children.relay.origin().poll_control(now, link.replica)
-            {
-                refused |= matches!(frame.message, ToReplica::Refused(_));
-                outgoing.put(&frame)?;
-            }
-            Ok(())
-        })?;
-        if outgoing.waiting() > 0 {
-            let sent = outgoing.flush().await?;
-            link.sent[0].fetch_add(sent, Ordering::Relaxed);
-            if refused {
-                outgoing.close().await;
-                return Ok(());
-            }
-            continue;
-        }
-        link.control.notified().await;
+        });
     }
 }
 
@@ -436,7 +387,7 @@ async fn attached(
     certificate: Digest,
     channel: Channel,
     slot: ConnectionSlot,
-    stream: impl AsyncRead + AsyncWrite,
+    (stream, priority): (impl AsyncRead + AsyncWrite, Option<ConnectionPriority>),
 ) -> Result<(), LinkError> {
     let (read, write) = split(stream);
     let mut incoming = Incoming::<_, Attach>::new(read);
@@ -445,16 +396,6 @@ async fn attached(
         children.find(session, certificate).ok_or(LinkError::GivenUp)
     })?;
     drop(slot);
-    if !link.take(channel) {
-        return Err(LinkError::Order);
-    }
-    tokio::select! {
-        // Its cause is mostly that the other side has gone, which the control connection reports.
-        _ = bodies::send(shared, &link, channel, Outgoing::new(write)) => {}
-        _ = incoming.next() => {}
-        () = link.until_end() => {}
-        () = shared.stopped() => {}
-    }
-    link.end();
-    Ok(())
+    let connection = (&mut incoming, Outgoing::new(write));
+    serving::attached(shared, &link, channel, priority, connection).await
 }
