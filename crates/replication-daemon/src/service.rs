@@ -98,6 +98,7 @@ impl ServiceEvent {
             ServiceEvent::Replica(event) => match event {
                 ReplicaEvent::Connected => "connected",
                 ReplicaEvent::Parent(_) => "parent",
+                ReplicaEvent::WrongBytes(_) => "wrong-bytes",
                 ReplicaEvent::Disconnected { .. } => "disconnected",
                 ReplicaEvent::Refused(_) => "refused",
                 ReplicaEvent::SkewExceeded(_) => "skew",

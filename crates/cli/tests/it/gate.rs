@@ -19,13 +19,20 @@ pub(crate) struct Gate {
     pub(crate) address: String,
     pub(crate) each: Arc<AtomicU64>,
     pub(crate) carried: Arc<AtomicU64>,
+    /// From this byte of a connection on, each read has one wrong byte.
+    pub(crate) wrong_from: Arc<AtomicU64>,
 }
 
 impl Gate {
     pub(crate) fn open(to: &str, each: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let gate = Gate { address, each: Arc::new(AtomicU64::new(each)), carried: Arc::default() };
+        let gate = Gate {
+            address,
+            each: Arc::new(AtomicU64::new(each)),
+            carried: Arc::default(),
+            wrong_from: Arc::new(AtomicU64::new(u64::MAX)),
+        };
         let (passing, to) = (gate.clone(), to.to_owned());
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -48,6 +55,9 @@ impl Gate {
             while let Ok(count @ 1..) = from.read(&mut bytes) {
                 while carried >= self.each.load(Ordering::Relaxed) {
                     thread::sleep(Duration::from_millis(5));
+                }
+                if carried >= self.wrong_from.load(Ordering::Relaxed) {
+                    bytes[count / 2] ^= 1;
                 }
                 carried += count as u64;
                 self.carried.fetch_add(count as u64, Ordering::Relaxed);

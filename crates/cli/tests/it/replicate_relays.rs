@@ -81,7 +81,7 @@ fn peer(site: &Site, name: &str) -> Value {
 }
 
 #[test]
-fn child_of_a_killed_relay_finds_another_parent() {
+fn child_of_a_killed_relay_finds_another_and_returns() {
     let mut site = Site::new(&[], &[]);
     let [one, two] = [free_address(), free_address()];
     site.add_relay("one", &["--relay", &one]);
@@ -101,9 +101,37 @@ fn child_of_a_killed_relay_finds_another_parent() {
         assert_eq!(peer(&site, "paris")["below"], above);
         assert_eq!(site.told("paris", "refused"), Vec::<String>::new());
     }
-    let told = site.told("paris", "parent");
+    let told = |site: &Site| site.told("paris", "parent");
     let addresses = [&one, &two, &site.listen];
-    assert_eq!(told, addresses.map(|address| format!("trying {address}")));
+    assert_eq!(told(&site), addresses.map(|address| format!("trying {address}")));
+
+    // The first one is back.
+    site.start_replica("one", &["--relay", &one]);
+    eventually("the return", || peer(&site, "paris")["below"] == "one");
+    assert_eq!(told(&site).last(), Some(&format!("trying {one}")));
+    write(&source, "4");
+    site.publish(&source, &["--wait", "paris"]);
+    assert_eq!(site.get("paris", "/page").body, [b'4'; 1_000]);
+}
+
+#[test]
+fn relay_with_wrong_bytes_is_named_and_left() {
+    let mut site = Site::new(&[], &[]);
+    let [one, two] = [free_address(), free_address()];
+    site.add_relay("one", &["--relay", &one]);
+    site.add_relay("two", &["--relay", &two]);
+    let gate = Gate::open(&one, u64::MAX);
+    // Behind the handshake, and what the control channel carries.
+    gate.wrong_from.store(60_000, Ordering::Relaxed);
+    site.add_replica("paris", &["--via", &gate.address, "--via", &two]);
+    eventually("a connection", || peer(&site, "paris")["below"] == "one");
+    let source = site.folder.path().join("source");
+    write(&source, "1");
+    site.publish(&source, &["--wait", "paris"]);
+    assert!(site.get("paris", "/large").body == [b'1'; 400_000]);
+    let told = site.told("paris", "wrong-bytes");
+    assert!(told.len() == 1 && told[0].starts_with(&gate.address), "{told:?}");
+    assert_eq!(peer(&site, "paris")["below"], "two");
 }
 
 #[test]

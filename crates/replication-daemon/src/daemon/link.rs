@@ -34,6 +34,12 @@ pub enum LinkError {
     /// A newer connection has replaced it, or the daemon closes it.
     #[error("the connection was abandoned")]
     GivenUp,
+    /// Bodies from there do not have their hashes.
+    #[error("the peer sends wrong bytes")]
+    WrongBytes,
+    /// A relay is back that comes before the present one.
+    #[error("an earlier relay is back")]
+    Returns,
     /// The network failed, or TLS did.
     #[error("the connection failed")]
     Io(#[from] io::Error),

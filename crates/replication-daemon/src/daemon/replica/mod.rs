@@ -91,6 +91,12 @@ pub enum ReplicaEvent {
     /// One of several parents is connected to, another one than before.
     #[error("trying {0}")]
     Parent(String),
+    /// A parent has sent wrong bytes several times. They were discarded.
+    #[error(
+        "{0} has sent wrong bytes several times: they were discarded, and another parent is tried if there is one. Check \
+         that machine and the network to it"
+    )]
+    WrongBytes(String),
     /// There is no connection.
     #[error("no connection to the origin, next attempt in {}.{:03} s: {why}",
         again.as_secs(), again.subsec_millis())]

@@ -1,5 +1,6 @@
 //! The parents of a replica: the origin, or relays. If one does not answer, the next one is tried.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,11 +13,29 @@ use crate::identity::all_addresses;
 /// How long one of several may take to accept a connection, until the next one is tried.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// How often a parent may send wrong bytes.
+const MAX_WRONG: u32 = 3;
+/// Pause before the first look whether a lost relay is back.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// Longest such pause: a relay may accept connections and serve no replica.
+const MAX_LOOK_AGAIN: Duration = Duration::from_mins(10);
+
 /// A machine that a replica may get all from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parent {
     pub(super) address: String,
     pub(super) is_relay: bool,
+}
+
+impl Parent {
+    /// Whether it accepts connections. An origin that stands by accepts and closes them.
+    async fn is_reachable(&self) -> bool {
+        let connected = timeout(PATIENCE, TcpStream::connect(&self.address)).await;
+        match connected {
+            Ok(Ok(stream)) => !is_closed(stream).await,
+            _ => false,
+        }
+    }
 }
 
 /// All of them, and the one whose turn it is.
@@ -28,11 +47,21 @@ pub(super) struct Parents {
     or_origin: bool,
     /// The one that the last connection led to, or that is tried next.
     current: Mutex<Option<Parent>>,
+    /// The pause before the next look at the first one. It is longer after each return that failed.
+    look_again: Mutex<Duration>,
+    /// How often the current one has sent wrong bytes.
+    wrong: AtomicU32,
 }
 
 impl Parents {
     pub(super) fn new(via: Vec<String>, or_origin: bool) -> Self {
-        Parents { via, or_origin, current: Mutex::default() }
+        Parents {
+            via,
+            or_origin,
+            current: Mutex::default(),
+            look_again: Mutex::new(LOOK_AGAIN),
+            wrong: AtomicU32::new(0),
+        }
     }
 
     /// In the order in which they are tried; `origin` is the origin's address.
@@ -55,6 +84,47 @@ impl Parents {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The current one has sent bytes that do not have their hash, or were changed on their way. If that was too often, the
+    /// next one is tried: returns the address of this one, and whether there is another one.
+    pub(super) fn note_wrong_bytes(&self, origin: &str) -> Option<(String, bool)> {
+        if self.wrong.fetch_add(1, Ordering::Relaxed) + 1 < MAX_WRONG {
+            return None;
+        }
+        let Parent { address, .. } = self.current(origin);
+        self.pass_over(origin);
+        let mut pause = self.pause();
+        *pause = (2 * *pause).min(MAX_LOOK_AGAIN);
+        Some((address, self.are_several(origin)))
+    }
+
+    /// Waits until a relay before the current parent accepts connections again, which is the next one to be tried. Never
+    /// ends below the first one. A replica turns from one address of the origin to another only when it loses it.
+    pub(super) async fn wait_for_earlier(&self, origin: &str) {
+        let all = self.all(origin);
+        let current = self.current(origin);
+        let earlier = all.iter().take_while(|one| **one != current && one.is_relay);
+        let earlier: Vec<Parent> = earlier.cloned().collect();
+        if earlier.is_empty() {
+            *self.pause() = LOOK_AGAIN;
+            return core::future::pending().await;
+        }
+        loop {
+            let pause = *self.pause();
+            tokio::time::sleep(pause).await;
+            for parent in &earlier {
+                if parent.is_reachable().await {
+                    *self.pause() = (2 * pause).min(MAX_LOOK_AGAIN);
+                    *self.lock() = Some(parent.clone());
+                    return;
+                }
+            }
+        }
+    }
+
+    fn pause(&self) -> MutexGuard<'_, Duration> {
+        self.look_again.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The one whose turn it is.
     pub(super) fn current(&self, origin: &str) -> Parent {
         let all = self.all(origin);
@@ -70,19 +140,17 @@ impl Parents {
         let current = self.current(origin);
         let next = after(&self.all(origin), &current);
         *self.lock() = next;
+        self.wrong.store(0, Ordering::Relaxed);
     }
 
-    /// One that accepts connections, from the current one on. An origin that stands by accepts and closes them.
+    /// One that accepts connections, from the current one on.
     /// Returns whether it is another one than the last.
     pub(super) async fn reach(&self, origin: &str) -> (Parent, bool) {
         let all = self.all(origin);
         let before = self.lock().clone();
         let mut parent = self.current(origin);
         for _ in 1..all.len() {
-            let connected = timeout(PATIENCE, TcpStream::connect(&parent.address)).await;
-            if let Ok(Ok(stream)) = connected
-                && !is_closed(stream).await
-            {
+            if parent.is_reachable().await {
                 break;
             }
             parent = after(&all, &parent).unwrap_or(parent);
@@ -138,6 +206,22 @@ mod tests {
         assert_eq!(turns(&["a:1", "b:2"], true), all);
     }
 
+    #[test]
+    fn parent_with_wrong_bytes_is_passed_over() {
+        let parents = Parents::new(vec!["a:1".to_owned(), "b:2".to_owned()], false);
+        let wrong = || parents.note_wrong_bytes(ORIGIN);
+        assert_eq!([wrong(), wrong()], [None, None]);
+        assert_eq!(wrong(), Some(("a:1".to_owned(), true)));
+        assert_eq!(parents.current(ORIGIN).address, "b:2");
+        // The next one begins at zero.
+        assert_eq!(wrong(), None);
+        parents.pass_over(ORIGIN);
+        assert_eq!([wrong(), wrong()], [None, None]);
+        let alone = Parents::new(Vec::new(), false);
+        let all: Vec<_> = (0..3).map(|_| alone.note_wrong_bytes(ORIGIN)).collect();
+        assert_eq!(all, [None, None, Some((ORIGIN.to_owned(), false))]);
+    }
+
     #[tokio::test]
     async fn unreachable_parent_is_passed_over() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -150,5 +234,32 @@ mod tests {
         assert_eq!(parents.reach(ORIGIN).await, (expected.clone(), true));
         assert_eq!(parents.reach(ORIGIN).await, (expected.clone(), false));
         assert_eq!(parents.current(ORIGIN), expected);
+    }
+
+    #[tokio::test]
+    async fn earlier_relay_is_tried_when_it_is_back() {
+        const SOON: Duration = Duration::from_millis(10);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let first = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let parents = Parents::new(vec![first.clone(), "b:2".to_owned()], true);
+        let waits = || timeout(20 * SOON, parents.wait_for_earlier(ORIGIN));
+        parents.pass_over(ORIGIN);
+        *parents.pause() = SOON;
+        assert!(waits().await.is_err(), "it is away");
+        let listener = TcpListener::bind(&first).await.unwrap();
+        parents.wait_for_earlier(ORIGIN).await;
+        assert_eq!(parents.current(ORIGIN), Parent { address: first, is_relay: true });
+        // If it accepts connections and serves no replica, the next look comes later.
+        assert_eq!(*parents.pause(), 2 * SOON);
+        drop(listener);
+        parents.pass_over(ORIGIN);
+        parents.pass_over(ORIGIN);
+        assert!(!parents.current(ORIGIN).is_relay, "the origin is the last one");
+        assert!(waits().await.is_err());
+        // Below the first one nothing is looked for, and the pause is short again.
+        parents.pass_over(ORIGIN);
+        assert!(waits().await.is_err());
+        assert_eq!(*parents.pause(), LOOK_AGAIN);
     }
 }

@@ -102,6 +102,7 @@ async fn complete(
     let End { piece, last, intact, is_broken_off } = end;
     let header = &frame.message;
     let mut is_here = header.version.is_some() && intact;
+    let is_wrong = header.version.is_some() && !intact && !is_broken_off;
     let digest = header.version.map(|version| version.content.digest).unwrap_or_default();
     let was_in_part = whole.has_file() || piece > 0;
     let (payload, forwarded) = if is_here {
@@ -126,6 +127,9 @@ async fn complete(
     });
     if let Some(forwarded) = forwarded {
         forwarded.finish();
+    }
+    if is_wrong && shared.note_wrong_bytes() {
+        return Err(LinkError::WrongBytes);
     }
     Ok(())
 }

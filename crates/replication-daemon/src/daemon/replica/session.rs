@@ -1,5 +1,6 @@
 //! The connection to the origin, and its retries.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -53,6 +54,10 @@ pub(super) async fn keep_connected(shared: &Arc<Shared>) {
             return;
         }
         let origin = lock(&shared.identity).address().to_owned();
+        // TLS has found that.
+        if matches!(&ended, Err(LinkError::Io(why)) if why.kind() == ErrorKind::InvalidData) {
+            shared.note_wrong_bytes();
+        }
         if was_connected {
             pause = FIRST;
         } else {
@@ -68,6 +73,18 @@ pub(super) async fn keep_connected(shared: &Arc<Shared>) {
         }
         let several = shared.parents.are_several(&origin);
         pause = (2 * pause).min(if several { MAX_PAUSE_OF_SEVERAL } else { MAX_PAUSE });
+    }
+}
+
+impl Shared {
+    /// The parent has sent wrong bytes. Returns whether it is left.
+    pub(super) fn note_wrong_bytes(&self) -> bool {
+        let origin = lock(&self.identity).address().to_owned();
+        let Some((address, has_other)) = self.parents.note_wrong_bytes(&origin) else {
+            return false;
+        };
+        (self.on_event)(ReplicaEvent::WrongBytes(address));
+        has_other
     }
 }
 
@@ -111,7 +128,15 @@ async fn session(shared: &Arc<Shared>) -> Result<(), LinkError> {
         ended = bodies(shared) => ended,
         ended = renew_when_asked(shared) => ended,
         ended = shared.partials.sweep(shared) => ended,
+        ended = return_to_earlier(shared) => ended,
     }
+}
+
+/// Ends the session when a relay is back that comes before the present parent.
+async fn return_to_earlier(shared: &Shared) -> Result<(), LinkError> {
+    let origin = lock(&shared.identity).address().to_owned();
+    shared.parents.wait_for_earlier(&origin).await;
+    Err(LinkError::Returns)
 }
 
 /// Connects to the origin; `heard` is called whenever bytes arrive. Also returns the version of the protocol.
