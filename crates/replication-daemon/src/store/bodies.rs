@@ -7,6 +7,7 @@ mod stager;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use blake3::Hasher;
 use bytes::Bytes as Buffer;
@@ -123,6 +124,9 @@ impl Drop for CountedBytes {
 /// The folder of bodies before they get their final name.
 const STAGED: &str = "staged";
 
+/// Pauses before each look for bodies that a listing of the bucket does not have.
+const LOOKS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(2)];
+
 impl Bodies {
     /// The bodies in `folder`, which is made if it does not exist.
     pub(super) fn open(folder: &FilePath, inline: Bytes) -> Result<Self, StoreError> {
@@ -210,6 +214,25 @@ impl Bodies {
             Some(attached) => Ok(attached.list()),
             None => self.list_here().map(Some),
         }
+    }
+
+    /// Looks again for bodies that a listing does not have: a bucket's listing may be older than its objects. Returns the
+    /// list with those that were found.
+    pub(super) fn look_again(
+        &self,
+        mut listed: Vec<(Digest, Bytes)>,
+        missing: impl Fn(&[(Digest, Bytes)]) -> Vec<Digest>,
+    ) -> Vec<(Digest, Bytes)> {
+        let Some(attached) = &self.attached else { return listed };
+        for pause in LOOKS {
+            let missing = missing(&listed);
+            if missing.is_empty() {
+                break;
+            }
+            std::thread::sleep(pause);
+            listed.extend(attached.look_for(missing));
+        }
+        listed
     }
 
     fn list_here(&self) -> Result<Vec<(Digest, Bytes)>, StoreError> {

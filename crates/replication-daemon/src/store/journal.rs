@@ -230,7 +230,13 @@ impl<S: State> Store<S> {
         let expected = S::bodies(&image);
         // Without an answer of the bucket all bodies are taken to be there: reads find those that are not.
         let all = || expected.iter().map(|(digest, size)| (*digest, *size)).collect();
-        let mut bodies = store.shared.bodies.list()?.unwrap_or_else(all);
+        let mut bodies = match store.shared.bodies.list()? {
+            Some(listed) => store.shared.bodies.look_again(listed, |listed| {
+                let here: BTreeSet<_> = listed.iter().chain(&inline).map(|(one, _)| *one).collect();
+                expected.keys().filter(|digest| !here.contains(*digest)).copied().collect()
+            }),
+            None => all(),
+        };
         bodies.extend(inline);
         // The state machine drops the unknown ones.
         bodies.retain(|(digest, size)| expected.get(digest).is_none_or(|known| known == size));

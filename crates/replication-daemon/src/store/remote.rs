@@ -189,6 +189,11 @@ impl Attached {
         Some(all)
     }
 
+    /// Those of these bodies that are in the bucket by now.
+    pub(super) fn look_for(&self, digests: Vec<Digest>) -> Vec<(Digest, Bytes)> {
+        self.bucket.look_for(digests)
+    }
+
     pub(super) fn away(&self) -> Option<String> {
         self.bucket.away()
     }

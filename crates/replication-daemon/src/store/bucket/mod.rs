@@ -238,6 +238,16 @@ impl Bucket {
         catalog.is_listed.then(|| catalog.bodies())
     }
 
+    /// Lists the folders of these bodies once more. Returns those that are there.
+    pub(in crate::store) fn look_for(&self, digests: Vec<Digest>) -> Vec<(Digest, Bytes)> {
+        let (shared, wanted) = (Arc::clone(&self.shared), digests.clone());
+        // Without an answer they are missing: reads find those that are not.
+        let _ = self.run(async move { shared.look_for(&wanted).await });
+        let catalog = lock(&self.shared.catalog);
+        let found = digests.iter().filter_map(|one| Some((*one, catalog.get(one)?.size)));
+        found.collect()
+    }
+
     /// Whether a body is in the bucket.
     pub(in crate::store) fn has(&self, digest: &Digest) -> bool {
         lock(&self.shared.catalog).get(digest).is_some()

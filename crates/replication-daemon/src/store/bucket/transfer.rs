@@ -1,6 +1,6 @@
 //! Uploads, downloads and listings.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -320,6 +320,12 @@ impl Shared {
                 Err(Failure::Missing | Failure::Changed) => {
                     self.confirm_missing().await?;
                     lock(&self.catalog).remove(digest);
+                    // The next look finds one that an old listing did not have.
+                    self.look_for(&[*digest]).await?;
+                    let mut catalog = lock(&self.catalog);
+                    if catalog.get(digest) == Some(object) {
+                        catalog.remove(digest);
+                    }
                     return Ok(Downloaded::Missing);
                 }
                 Err(failure) => return Err(failure),
@@ -362,6 +368,23 @@ impl Shared {
             found.extend(some.map_err(stopped)??.unwrap_or_default());
         }
         Ok(found)
+    }
+
+    /// Lists the folders of these bodies once more, and enters the bodies that are there.
+    pub(super) async fn look_for(&self, digests: &[Digest]) -> Result<(), Failure> {
+        let folders: BTreeSet<String> =
+            digests.iter().map(|digest| digest.to_string()[..2].to_owned()).collect();
+        for folder in folders {
+            let found = self.list_folder(self.folder().join(&*folder), None).await?;
+            for (digest, object) in found.unwrap_or_default() {
+                let mut catalog = lock(&self.catalog);
+                if digests.contains(&digest) && catalog.get(&digest).is_none_or(|one| one < object)
+                {
+                    catalog.insert(digest, object);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The bodies of one folder; none if there are more than `most`.

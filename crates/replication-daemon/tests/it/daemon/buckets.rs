@@ -242,6 +242,50 @@ fn wrong_bytes_from_the_bucket_are_never_served() {
 }
 
 #[test]
+fn slow_bucket_delays_writes_and_reads() {
+    needs!(lull_testing::command("versitygw"));
+    runtime().block_on(async {
+        let server = Server::start();
+        let mut site = Site::with_store(server.remote("p"), MANY, None).await;
+        // As long as the patience with a bucket that does not answer.
+        server.inject(Fault::Slow(Duration::from_secs(1)));
+        let sequence = site.write(&[("a", Some(&body(1, 90_000)))]).await;
+        site.lose_bodies();
+        site.add_replica().await;
+        site.reach(sequence).await;
+        assert_eq!(site.read(0, "a").await, Some(body(1, 90_000)));
+        assert_eq!(site.origin().status().lost, 0);
+        site.stop().await;
+    });
+}
+
+/// A store whose listing is older than its objects.
+#[test]
+fn body_missing_from_a_listing_is_looked_for_again() {
+    needs!(lull_testing::command("versitygw"));
+    runtime().block_on(async {
+        let server = Server::start();
+        let mut site = Site::with_store(server.remote("p"), MANY, None).await;
+        let sequence = site.write(&[("a", Some(&body(1, 90_000)))]).await;
+        for (is_next, lost) in [(true, 0), (false, 1)] {
+            site.stop_origin().await;
+            site.lose_bodies();
+            server.inject(Fault::EmptyListing(is_next));
+            site.start_origin().await;
+            assert_eq!(site.origin().status().lost, lost, "{is_next}");
+        }
+        server.inject(Fault::None);
+        site.stop_origin().await;
+        site.start_origin().await;
+        assert_eq!(site.origin().status().lost, 0);
+        site.add_replica().await;
+        site.reach(sequence).await;
+        assert_eq!(site.read(0, "a").await, Some(body(1, 90_000)));
+        site.stop().await;
+    });
+}
+
+#[test]
 fn unreferenced_bodies_are_deleted_from_the_bucket() {
     needs!(lull_testing::command("versitygw"));
     runtime().block_on(async {

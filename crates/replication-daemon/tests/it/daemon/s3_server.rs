@@ -29,6 +29,10 @@ pub(crate) enum Fault {
     SlowDown(u64),
     /// The answer is cut off in its middle, except for one of this many.
     Cut(u64),
+    /// It is forwarded after this time.
+    Slow(Duration),
+    /// A listing is empty. It is the next one, if this is true.
+    EmptyListing(bool),
     /// One byte at the end of a body of over 16 KiB is another one.
     OtherByte,
 }
@@ -136,6 +140,9 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
 const SLOW_DOWN: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>SlowDown</Code>\
      <Message>Please reduce your request rate.</Message></Error>";
 
+const EMPTY: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult><Name>pages</Name>\
+     <KeyCount>0</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated></ListBucketResult>";
+
 impl Shared {
     fn accept(self: Arc<Self>, listener: &TcpListener) {
         for client in listener.incoming() {
@@ -167,6 +174,24 @@ impl Shared {
                 return client.write_all(SLOW_DOWN.as_bytes());
             }
             _ => {}
+        }
+        let is_listing = line.windows(9).any(|part| part == b"list-type");
+        if let Fault::EmptyListing(is_next) = fault
+            && is_listing
+        {
+            if is_next {
+                *self.fault.lock().expect("no panic") = Fault::None;
+            }
+            let length = EMPTY.len();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nConnection: close\r\n\
+                 Content-Length: {length}\r\n\r\n"
+            );
+            client.write_all(head.as_bytes())?;
+            return client.write_all(EMPTY.as_bytes());
+        }
+        if let Fault::Slow(time) = fault {
+            thread::sleep(time);
         }
         let mut server = TcpStream::connect(self.server)?;
         server.set_read_timeout(Some(LIMIT))?;
