@@ -10,6 +10,8 @@ use crate::types::{Content, Digest, Sequence};
 
 /// An older body that is shorter has little to offer.
 const SHORTEST: Bytes = Bytes(1 << 20);
+/// Changes of a commit in which a renamed object is looked for, at most: a read may wait meanwhile.
+const MOST_CHANGES: usize = 10_000;
 
 impl<P: Clone> Replica<P> {
     /// The peer of the next connection speaks this version of the protocol. To be called before the connection.
@@ -33,10 +35,39 @@ impl<P: Clone> Replica<P> {
     /// The body of an older version of an object, if it is here: most of a new one may be in it.
     pub fn older_body(&self, path: &Path, new: &Digest) -> Option<Content> {
         let object = self.image.objects.get(path).filter(|object| object.valid);
-        let past = || self.history.last(path);
-        let content = object.map(|object| object.version).or_else(past)?.content;
-        let is_here = self.bodies.references.is_stored_as(&content.digest, content.size);
-        (is_here && content.digest != *new && content.size >= SHORTEST).then_some(content)
+        let past = || self.history.last(path).map(|version| version.content);
+        let content = object.map(|object| object.version.content).or_else(past);
+        let is_here = |content: &Content| self.has_older(content, new);
+        content.filter(is_here).or_else(|| self.renamed_body(path, new))
+    }
+
+    fn has_older(&self, older: &Content, new: &Digest) -> bool {
+        let is_here = self.bodies.references.is_stored_as(&older.digest, older.size);
+        is_here && older.digest != *new && older.size >= SHORTEST
+    }
+
+    /// The body of an object that the same commit deletes: a file that was renamed and changed. One with the same file name
+    /// in another folder is preferred, and then one of a similar size.
+    fn renamed_body(&self, path: &Path, new: &Digest) -> Option<Content> {
+        fn name_of(path: &Path) -> Option<&[u8]> {
+            path.as_bytes().rsplit(|byte| *byte == b'/').next()
+        }
+        let is_new = |content: &Content| content.digest == *new;
+        let few = self.apply.buffer.iter().filter(|one| one.changes.len() <= MOST_CHANGES);
+        let (commit, size) = few.into_iter().find_map(|one| {
+            let change = one.changes.iter().find(|change| change.path == *path)?;
+            Some((one, change.content.filter(is_new)?.size))
+        })?;
+        let deleted = commit.changes.iter().filter(|change| change.content.is_none());
+        let bodies = deleted.filter_map(|change| {
+            let object = self.image.objects.get(&change.path).filter(|object| object.valid)?;
+            let content = object.version.content;
+            self.has_older(&content, new).then_some((&change.path, content))
+        });
+        let distance = |(from, content): &(&Path, Content)| {
+            (name_of(from) != name_of(path), content.size.0.abs_diff(size.0))
+        };
+        bodies.min_by_key(distance).map(|(_, content)| content)
     }
 
     /// These bodies have arrived in part, with so many pieces: all of them, and none that is in transit. The origin

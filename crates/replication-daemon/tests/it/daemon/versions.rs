@@ -58,6 +58,28 @@ fn new_version_costs_its_changed_chunks() {
     });
 }
 
+/// The old name is deleted in the same transaction, among others.
+#[test]
+fn renamed_and_changed_file_costs_its_changed_chunks() {
+    runtime().block_on(async {
+        let mut site = Site::new(1).await;
+        let (old, other) = (noise(1, 16 * MEGABYTE), noise(2, 16 * MEGABYTE));
+        let at = site.write(&[("a/image", Some(&old)), ("a/other", Some(&other))]).await;
+        site.reach(at).await;
+        let before = sent(&site);
+        let new = changed(&old);
+        let changes = [("b/image", Some(&new)), ("a/image", None), ("a/other", None)];
+        let changes = changes.map(|(name, body)| (name, body.map(Vec::as_slice)));
+        let at = site.write(&changes).await;
+        site.reach(at).await;
+        let cost = sent(&site) - before;
+        let read = site.read(0, "b/image").await.expect("it is there");
+        assert_eq!(Digest::of(&read), Digest::of(&new));
+        assert!(cost <= new.len() as u64 * 3 / 100, "{cost} bytes");
+        site.stop().await;
+    });
+}
+
 #[test]
 fn version_without_common_chunks_comes_as_a_whole() {
     runtime().block_on(async {
