@@ -6,6 +6,7 @@
 //! | [`faulty_disk`] | [`FaultyDisk`](faulty_disk::FaultyDisk): a disk that loses and tears unsynced writes | |
 //! | [`evaluate`] | [`run`](evaluate::run): response time, staleness and availability over a log | *Safe Speculative Replication* §6.3 |
 //! | [`distribute`] | [`run`](distribute::run): a publication for many receivers behind relays | |
+//! | [`neighbours`] | [`run`](neighbours::run): receivers in one LAN that exchange pieces, some of them faulty | |
 //! | [`writers`] | [`run`](writers::run): a prototype with a writer for each subtree, under the same failures | §7: PRACTI |
 //!
 //! A seed determines a run. Each failure is repeated from its seed.
@@ -24,6 +25,7 @@ pub mod distribute;
 pub mod evaluate;
 pub mod faulty_disk;
 mod instant_disk;
+pub mod neighbours;
 mod pool;
 pub mod simulate;
 pub mod writers;

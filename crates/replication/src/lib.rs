@@ -12,6 +12,7 @@
 //! | [`origin`] | [`Origin`](origin::Origin): log, invalidations, one queue of bodies per replica | §6.2, §6.2.3.1 |
 //! | [`replica`] | [`Replica`](replica::Replica): applies commits in a safe order, answers reads | §6.2.1, §6.2.2 |
 //! | [`relay`] | [`Relay`](relay::Relay): lets a replica serve replicas below it | |
+//! | [`exchange`] | pieces of a body from neighbours; not part of the daemons so far | |
 //! | [`lane`] | which demanded bodies take turns | |
 //! | [`merkle`] | the differences between two states | |
 //! | [`subscription`] | the names whose bodies are pushed to a replica | |
@@ -57,6 +58,7 @@
 mod body_references;
 mod by_body;
 pub mod checker;
+pub mod exchange;
 mod faults;
 pub mod lane;
 pub mod merkle;
