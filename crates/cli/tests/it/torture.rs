@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::support::{Kept, eventually_within, finish, finish_within, lull};
-use lull_testing::{fuse, needs, root};
+use lull_testing::{command, fuse, needs, root};
 use serde_json::Value;
 
 /// Processes of a process namespace.
@@ -72,6 +72,37 @@ fn clock_at_half_speed_is_detected() {
     assert!(told.iter().any(|one| one.as_str().unwrap().contains("at replica 2,")), "{results}");
 }
 
+/// A run over these parts is clean; returns its results.
+fn clean_run(arguments: &[&str]) -> Value {
+    let mut command = lull(&["lab", "torture", "--seconds", "15", "--json"]);
+    let said = finish_within(command.args(arguments), Duration::from_secs(300));
+    assert_eq!(said.code(), Some(0), "{said:?}");
+    let results: Value = serde_json::from_str(&said.out).unwrap();
+    assert!(results["reads"].as_u64() > Some(50), "{results}");
+    assert!(results["writes"].as_u64() > Some(10), "{results}");
+    results
+}
+
+#[test]
+fn guarantees_hold_with_a_killed_log_server_and_a_relay() {
+    needs!(root(), fuse(), command("nats-server"));
+    let results = clean_run(&["--nats", "--relay"]);
+    assert!(results["log_server_kills"].as_u64() > Some(0), "{results}");
+}
+
+#[test]
+fn guarantees_hold_with_a_bucket_that_fails() {
+    needs!(root(), fuse(), command("versitygw"));
+    let results = clean_run(&["--s3", "--seed", "2"]);
+    assert!(results["body_server_faults"].as_u64() > Some(0), "{results}");
+}
+
+#[test]
+fn guarantees_hold_with_two_origins() {
+    needs!(root(), fuse(), command("nats-server"), command("versitygw"));
+    clean_run(&["--nats", "--s3", "--standby", "--seed", "3"]);
+}
+
 #[test]
 fn interrupted_or_killed_torture_leaves_nothing() {
     needs!(root(), fuse());
@@ -101,6 +132,7 @@ fn invalid_torture_options_are_rejected() {
     for (arguments, words) in [
         (&["--seconds", "0"][..], "write a number of seconds above 0"),
         (&["--sabotage", "network"], "write disk or clock"),
+        (&["--standby", "--nats"], "--s3"),
     ] {
         finish(lull(&["lab", "torture"]).args(arguments)).fails(2, words);
     }

@@ -107,23 +107,26 @@ pub(super) async fn write_one(
     Some(Write { position, changes: vec![(object, number)], at })
 }
 
-/// Writes objects one by one, by `PUT` and `DELETE`.
+/// Writes objects one by one, by `PUT` and `DELETE`, at the origin that accepts that.
 pub(super) async fn write(
     shared: &Shared,
-    host: &Host,
+    hosts: &[Host],
     port: u16,
     token: &str,
     client: u64,
 ) -> Vec<Write> {
     let mut random = shared.random(client);
-    let mut origin = Client::new(host, port);
+    let mut origins: Vec<Client> = hosts.iter().map(|host| Client::new(host, port)).collect();
     let mut writes = Vec::new();
     while !shared.has_ended() {
         let object = random.below(u64::from(SINGLES)) as u8;
         let deleted = random.below(8) == 0;
-        match write_one(shared, &mut origin, token, object, deleted).await {
+        match write_one(shared, &mut origins[0], token, object, deleted).await {
             Some(write) => shared.acknowledged(&mut writes, write),
-            None => tokio::time::sleep(PAUSE).await,
+            None => {
+                origins.rotate_left(1);
+                tokio::time::sleep(PAUSE).await;
+            }
         }
         tokio::time::sleep(Duration::from_millis(random.below(BETWEEN_WRITES_MS))).await;
     }
@@ -134,16 +137,19 @@ pub(super) async fn write(
 pub(super) fn publish(
     shared: &Shared,
     program: &Program,
-    host: &Host,
+    origins: &[(Host, String)],
     folder: &Path,
-    origin: &str,
     client: u64,
 ) -> io::Result<Vec<Write>> {
     let mut random = shared.random(client);
     let mut writes = Vec::new();
     let source = folder.to_string_lossy();
-    let arguments = ["publish", &*source, "--origin", origin, "--into", FOLDER];
-    while !shared.has_ended() {
+    let mut turns = origins.iter().cycle();
+    let mut turn = turns.next();
+    while let Some((host, origin)) = turn
+        && !shared.has_ended()
+    {
+        let arguments = ["publish", &*source, "--origin", origin, "--into", FOLDER];
         let mut changes = Vec::new();
         for object in SINGLES..SINGLES + TOGETHER {
             let number = shared.number();
@@ -167,9 +173,12 @@ pub(super) fn publish(
         let said = String::from_utf8_lossy(&output.stdout);
         let position = said.strip_prefix("state ").and_then(|said| said.split_once(':'));
         let position = position.and_then(|(position, _)| position.parse().ok());
-        if let Some(position) = position.filter(|_| output.status.success()) {
-            let at = shared.now();
-            shared.acknowledged(&mut writes, Write { position, changes, at });
+        match position.filter(|_| output.status.success()) {
+            Some(position) => {
+                let at = shared.now();
+                shared.acknowledged(&mut writes, Write { position, changes, at });
+            }
+            None => turn = turns.next(),
         }
         let (least, most) = BETWEEN_PUBLICATIONS_MS;
         thread::sleep(Duration::from_millis(least + random.below(most - least)));

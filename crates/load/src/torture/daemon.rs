@@ -33,6 +33,8 @@ struct DaemonEvents {
     refused: bool,
     /// How often the wall clocks were too far apart.
     skews: u64,
+    /// All its interfaces are open: an origin that stands by has none.
+    is_open: bool,
 }
 
 /// The folder of programs, and the name of Lull in it.
@@ -68,6 +70,8 @@ pub(super) struct Daemon {
     pub(super) name: &'static str,
     pub(super) host: Host,
     arguments: Vec<String>,
+    /// Variables of its environment.
+    environment: Vec<(&'static str, &'static str)>,
     child: Option<Child>,
     begun: Instant,
     told: Arc<Mutex<DaemonEvents>>,
@@ -82,13 +86,22 @@ impl Daemon {
         begun: Instant,
     ) -> Self {
         let host = host.clone();
-        Daemon { name, host, arguments, child: None, begun, told: Arc::default() }
+        let environment = Vec::new();
+        Daemon { name, host, arguments, environment, child: None, begun, told: Arc::default() }
     }
 
-    /// Starts it, and waits until it answers.
+    /// With these variables in its environment.
+    pub(super) fn with(mut self, environment: &[(&'static str, &'static str)]) -> Self {
+        self.environment = environment.to_vec();
+        self
+    }
+
+    /// Starts it, and waits until it answers, or stands by.
     pub(super) fn start(&mut self, program: &Program) -> Result<(), TortureError> {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
         let mut command = program.on(&self.host, &arguments);
+        command.envs(self.environment.iter().copied());
+        lock(&self.told).is_open = false;
         let spawned = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let what = || format!("lull {}", arguments[..2].join(" "));
         let mut child = spawned.map_err(|source| TortureError::Program { what: what(), source })?;
@@ -115,7 +128,11 @@ impl Daemon {
                 let mut told = lock(&told);
                 match event {
                     // The last interface to open.
-                    Some("http") => drop(answers.send(())),
+                    Some("http") => {
+                        told.is_open = true;
+                        let _ = answers.send(());
+                    }
+                    Some("standby") => drop(answers.send(())),
                     Some("connected") => {
                         told.connections.push((begun.elapsed(), true));
                         told.refused = false;
@@ -135,6 +152,20 @@ impl Daemon {
             }
         });
         answered
+    }
+
+    /// Waits until an origin writes that may have to stand by first.
+    pub(super) fn wait_until_open(&mut self) -> Result<(), TortureError> {
+        let begun = Instant::now();
+        while !lock(&self.told).is_open {
+            let why = self.ended_by_itself();
+            let is_late = begun.elapsed() > TIMEOUT;
+            if let Some(why) = why.or(is_late.then(|| "still stands by".to_owned())) {
+                return Err(TortureError::Daemon { name: self.name, why });
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     /// Kills it with -9, and waits until it has ended.

@@ -166,10 +166,13 @@ impl Fault {
     }
 }
 
+/// The machine of the origin that stands by.
+pub(super) const STANDBY: u8 = u8::MAX;
+
 /// A fault that occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Happened {
-    /// The machine: 0 is the origin, the replica n is n + 1.
+    /// The machine: 0 is the origin, the replica n is n + 1, and the second origin is 255.
     pub machine: u8,
     /// The fault.
     pub fault: Fault,
@@ -227,6 +230,8 @@ pub struct History {
     pub bodies: u64,
     /// The bounds, by replica.
     pub bounds: Vec<Bounds>,
+    /// The machine of the relay that serves a replica, by replica, if one does.
+    pub(super) relays: BTreeMap<u8, u8>,
     pub(super) connections: Vec<Connections>,
     /// Their knowledge of their clocks.
     pub skews: Skews,
@@ -292,9 +297,11 @@ impl History {
             .map(|happened| (happened.from, happened.to + RECONNECTING))
     }
 
-    /// The faults of a replica's machine, or of the origin's.
+    /// The faults of a replica's machine, of its relay's, or of an origin's.
     fn faults_of(&self, replica: u8) -> impl Iterator<Item = &Happened> {
-        self.faults.iter().filter(move |happened| [0, replica + 1].contains(&happened.machine))
+        let relay = self.relays.get(&replica).copied().unwrap_or(0);
+        let machines = [0, STANDBY, replica + 1, relay];
+        self.faults.iter().filter(move |happened| machines.contains(&happened.machine))
     }
 
     /// How many faults there were of each kind.

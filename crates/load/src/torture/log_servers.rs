@@ -50,8 +50,9 @@ impl LogServers {
     }
 
     /// The address of the log.
-    pub(super) fn url() -> String {
-        let all: Vec<_> = (0..COUNT).map(|at| format!("127.0.0.1:{}", CLIENTS + at)).collect();
+    pub(super) fn url(&self) -> String {
+        let address = self.host.v4();
+        let all: Vec<_> = (0..COUNT).map(|at| format!("{address}:{}", CLIENTS + at)).collect();
         format!("nats://{}/torture", all.join(","))
     }
 
@@ -61,8 +62,9 @@ impl LogServers {
         let routes: Vec<_> =
             (0..COUNT).map(|to| format!("nats-route://127.0.0.1:{}", ROUTES + to)).collect();
         let text = format!(
-            "server_name: n{number}\nlisten: \"127.0.0.1:{}\"\njetstream {{ store_dir: \"{}\", sync_interval: always }}\n\
+            "server_name: n{number}\nlisten: \"{}:{}\"\njetstream {{ store_dir: \"{}\", sync_interval: always }}\n\
              cluster {{ name: lull, listen: \"127.0.0.1:{}\", routes: [{}] }}\n",
+            self.host.v4(),
             CLIENTS + number,
             self.folder.join(format!("data{number}")).display(),
             ROUTES + number,
@@ -101,7 +103,7 @@ impl LogServers {
 }
 
 /// Waits, but not beyond the end of the run. Whether that has come.
-fn wait(length: Duration, shared: &Shared) -> bool {
+pub(super) fn wait(length: Duration, shared: &Shared) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < length && !shared.has_ended() {
         std::thread::sleep(STEP);

@@ -11,6 +11,8 @@
 //! Everything is in namespaces of processes, mounts and networks, and its files are in memory. When the
 //! process ends, in any way, all of it disappears.
 
+mod body_server;
+mod build;
 mod clients;
 mod coverage;
 mod daemon;
@@ -100,6 +102,19 @@ pub enum Sabotage {
     Clock,
 }
 
+/// What a run has beside an origin with its own disk and three replicas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// The log is in three NATS servers, one of which is killed every ten seconds.
+    pub nats: bool,
+    /// The bodies are in an S3 server, which is killed or refuses requests every ten seconds.
+    pub s3: bool,
+    /// One of the replicas serves another one.
+    pub relay: bool,
+    /// A second origin takes over. It needs the other servers, because it has neither log nor bodies of its own.
+    pub standby: bool,
+}
+
 /// A run to be made.
 #[derive(Clone, Debug)]
 pub struct Torture {
@@ -111,8 +126,8 @@ pub struct Torture {
     pub program: PathBuf,
     /// The deliberate fault.
     pub sabotage: Option<Sabotage>,
-    /// The origin's log is in three NATS servers, one of which is killed every ten seconds.
-    pub nats: bool,
+    /// What there is in addition.
+    pub parts: Parts,
     /// The requested run, for the results.
     pub asked: Program,
 }
@@ -165,6 +180,9 @@ pub struct Results {
     /// Kills of servers of the log, if it is in NATS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_server_kills: Option<u64>,
+    /// Faults of the S3 server, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body_server_faults: Option<u64>,
     /// The replicas' knowledge of wrong clocks.
     pub skews: Skews,
     /// Broken promises.
@@ -255,6 +273,7 @@ impl Torture {
             states: judgement.states,
             faults: faults.into_iter().map(|(fault, count)| (fault.name(), count)).collect(),
             log_server_kills: site.log_server_kills(),
+            body_server_faults: site.body_server_faults(),
             skews: history.skews,
             violations: judgement.violations.len(),
             lost_writes: judgement.lost_writes,

@@ -1,32 +1,30 @@
 //! The machines: an origin and replicas, their network, disks and clocks, and their faults.
 
-use std::fs;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use lull_cc::Rate;
-
+use super::body_server::BodyServer;
 use super::clients::{self, Shared};
 use super::daemon::{Clock, Daemon, Program};
 use super::disk::LabDisk;
 use super::history::{Bounds, Fault, Happened, History, Read, SINGLES, Skews, TOGETHER, Write};
 use super::log_servers::LogServers;
-use super::private_folder::PrivateFolder;
 use super::schedule::{Planned, Rounds, Schedule};
-use super::{Progress, Sabotage, Torture, TortureError};
+use super::{Progress, Torture, TortureError};
 use crate::http_client::{Client, block_on};
-use lull_emulator::{Emulator, Host, Link, LinkRate, Topology};
+use lull_emulator::{Emulator, Host};
 
 /// The ports for replicas, for writes to the origin, and for reads of replicas.
-const LISTEN: u16 = 7_070;
-const WRITES: u16 = 7_071;
-const READS: u16 = 7_080;
+pub(super) const LISTEN: u16 = 7_070;
+pub(super) const WRITES: u16 = 7_071;
+pub(super) const READS: u16 = 7_080;
 /// A client that shows it may write.
-const TOKEN: &str = "a token that is no secret";
+pub(super) const TOKEN: &str = "a token that is no secret";
 /// The share of the lying disk's confirmed writes that are not kept.
-const KEPT_SYNC_ONE_IN: u64 = 64;
+pub(super) const KEPT_SYNC_ONE_IN: u64 = 64;
 /// Clients of each kind: sessions that change replicas, and programs in each mount.
 const SESSIONS: u32 = 3;
 const MOUNT_READERS: u64 = 1;
@@ -41,16 +39,16 @@ const REST: Duration = Duration::from_secs(90);
 const STEP: Duration = Duration::from_millis(20);
 
 /// A replica, and its special settings.
-struct Kind {
-    name: &'static str,
-    bounds: Bounds,
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    pub(super) bounds: Bounds,
     /// Parts per million by which its clocks run fast: replicas allow for 1,000 at most, of which 500 are for
     /// a wall clock that follows a step.
-    rate: i64,
-    more: &'static [&'static str],
+    pub(super) rate: i64,
+    pub(super) more: &'static [&'static str],
 }
 
-const REPLICAS: [Kind; 3] = [
+pub(super) const REPLICAS: [Kind; 3] = [
     Kind {
         name: "paris",
         bounds: Bounds { connected: Duration::from_secs(2), disconnected: Duration::from_secs(8) },
@@ -73,51 +71,51 @@ const REPLICAS: [Kind; 3] = [
     },
 ];
 /// The origin's clocks run fast by this.
-const ORIGIN_RATE: i64 = 300;
+pub(super) const ORIGIN_RATE: i64 = 300;
 /// Wall clocks that are further apart are not used.
-const MAX_SKEW: Duration = Duration::from_millis(500);
+pub(super) const MAX_SKEW: Duration = Duration::from_millis(500);
 /// Half speed.
-const SABOTAGED_RATE: i64 = -500_000;
+pub(super) const SABOTAGED_RATE: i64 = -500_000;
 /// The replica with the broken clock: one that has one Δ for all cases.
-const SABOTAGED: usize = 2;
+pub(super) const SABOTAGED: usize = 2;
 
-fn system(what: &'static str) -> impl Fn(std::io::Error) -> TortureError {
+pub(super) fn system(what: &'static str) -> impl Fn(std::io::Error) -> TortureError {
     move |source| TortureError::System { what, source }
 }
 
 /// A machine with its processes.
 #[derive(Debug)]
-struct Machine {
-    /// 0 is the origin, the replica n is n + 1.
-    number: u8,
+pub(super) struct Machine {
+    /// 0 is the origin, the replica n is n + 1; [`STANDBY`] is the second origin.
+    pub(super) number: u8,
     // Before the disk: a daemon has files open there.
-    daemon: Daemon,
-    disk: LabDisk,
-    clock: Clock,
+    pub(super) daemon: Daemon,
+    pub(super) disk: LabDisk,
+    pub(super) clock: Clock,
+    /// It is one of two origins: when the other has taken over, it ends, and is started again.
+    pub(super) may_be_replaced: bool,
 }
 
 /// The machines and their links.
 #[derive(Debug)]
 pub(super) struct Site {
-    machines: Vec<Machine>,
-    emulator: Emulator,
-    program: Program,
-    shared: Shared,
-    mounts: Vec<PathBuf>,
-    publish: PathBuf,
-    store: PathBuf,
-    /// The servers of the origin's log, if it is not in its folder.
-    log: Option<LogServers>,
-}
-
-fn topology() -> Topology {
-    let link = Link {
-        rate: LinkRate::Fixed(Rate::from_bits_per_second(50_000_000)),
-        delay: Duration::from_millis(5),
-        ..Link::default()
-    };
-    // Nothing is measured here: the daemons get the processors.
-    Topology { right: REPLICAS.len(), urgent: false, ..Topology::symmetric(link) }
+    pub(super) origin: Machine,
+    pub(super) replicas: Vec<Machine>,
+    /// The second origin.
+    pub(super) standby: Option<Machine>,
+    pub(super) emulator: Emulator,
+    pub(super) program: Program,
+    pub(super) shared: Shared,
+    pub(super) mounts: Vec<PathBuf>,
+    pub(super) publish: PathBuf,
+    /// The folders of the origins, on their machines.
+    pub(super) stores: Vec<(Host, String)>,
+    /// The servers of the log, if it is not in the origin's folder.
+    pub(super) log: Option<LogServers>,
+    /// The server of the bodies, if they are not there.
+    pub(super) bodies: Option<BodyServer>,
+    /// The machine of the relay by the replica that it serves.
+    pub(super) relays: BTreeMap<u8, u8>,
 }
 
 /// Waits until the time is over, or until the run was ended.
@@ -139,15 +137,16 @@ fn run_for(
     }
 }
 
-/// Shared by all clients. The first host is the origin's.
+/// Shared by all clients.
 #[derive(Clone, Copy)]
 struct Clients<'a> {
     shared: &'a Shared,
     program: &'a Program,
-    hosts: &'a [Host],
+    origins: &'a [Host],
+    replicas: &'a [Host],
     mounts: &'a [PathBuf],
     publish: &'a Path,
-    store: &'a Path,
+    stores: &'a [(Host, String)],
 }
 
 /// The outcome of a client's thread.
@@ -164,10 +163,9 @@ struct Running<'scope> {
 
 impl<'scope> Clients<'scope> {
     fn start(self, scope: &'scope Scope<'scope, '_>) -> Running<'scope> {
-        let Clients { shared, program, hosts, mounts, publish, store } = self;
-        let (origin, replicas) = (&hosts[0], &hosts[1..]);
+        let Clients { shared, program, origins, replicas, mounts, publish, stores } = self;
         let writing = (0..WRITERS).map(|client| {
-            let work = clients::write(shared, origin, WRITES, TOKEN, client);
+            let work = clients::write(shared, origins, WRITES, TOKEN, client);
             scope.spawn(move || block_on(work))
         });
         let reading = (0..SESSIONS).map(|session| {
@@ -184,10 +182,7 @@ impl<'scope> Clients<'scope> {
         });
         Running {
             writing: writing.collect(),
-            publishing: scope.spawn(move || {
-                let store = store.to_string_lossy();
-                clients::publish(shared, program, origin, publish, &store, 50)
-            }),
+            publishing: scope.spawn(move || clients::publish(shared, program, stores, publish, 50)),
             reading: reading.collect(),
             looking: looking.collect(),
             asking: scope
@@ -214,74 +209,6 @@ impl Running<'_> {
 }
 
 impl Site {
-    /// Builds everything, and starts it when it is on the disks.
-    pub(super) fn build(folder: &PrivateFolder, torture: &Torture) -> Result<Self, TortureError> {
-        let program = Program { file: torture.program.clone() };
-        let shared = Shared::new(torture.seed);
-        let emulator = Emulator::start(&topology())?;
-        let token = folder.text("token");
-        fs::write(&token, TOKEN).map_err(system("writing the token"))?;
-        let (host, store) = (emulator.left(0).clone(), folder.text("origin/store"));
-        let disk = LabDisk::mount(&folder.folder("origin")?)?;
-        program.finish(&host, &["origin", "init", &store])?;
-        let clock = Clock::new(&folder.path("origin.clock"), ORIGIN_RATE)?;
-        let listen = format!("{}:{LISTEN}", host.v4());
-        let http = format!("127.0.0.1:{WRITES}");
-        let clock_path = clock.path().to_string_lossy().into_owned();
-        let arguments = [
-            "origin",
-            "run",
-            &store,
-            "--json",
-            "--listen",
-            &listen,
-            "--http",
-            &http,
-            "--token-file",
-            &token,
-            "--lab-clock",
-            &clock_path,
-        ];
-        let mut arguments = arguments.map(str::to_owned).to_vec();
-        let mut log = None;
-        if torture.nats {
-            log = Some(LogServers::start(&host, &folder.folder("nats")?)?);
-            arguments.extend(["--log".to_owned(), LogServers::url()]);
-        }
-        let daemon = Daemon::new("origin", &host, arguments, shared.begun);
-        let mut machines = vec![Machine { number: 0, daemon, disk, clock }];
-        machines[0].daemon.start(&program)?;
-        let mut mounts = Vec::new();
-        for (at, kind) in REPLICAS.iter().enumerate() {
-            let name = kind.name;
-            let ticket = program.finish(&host, &["origin", "ticket", &store, name])?;
-            let (host, store) = (emulator.right(at), folder.text(&format!("{name}/store")));
-            let disk = LabDisk::mount(&folder.folder(name)?)?;
-            program.finish(host, &["replica", "join", ticket.trim(), &store])?;
-            let bent = torture.sabotage == Some(Sabotage::Clock) && at == SABOTAGED;
-            let rate = if bent { SABOTAGED_RATE } else { kind.rate };
-            let clock = Clock::new(&folder.path(&format!("{name}.clock")), rate)?;
-            let mount = folder.folder(&format!("{name}-files"))?;
-            let arguments = arguments_of(kind, &store, &mount, clock.path());
-            let daemon = Daemon::new(name, host, arguments, shared.begun);
-            mounts.push(mount);
-            machines.push(Machine { number: at as u8 + 1, daemon, disk, clock });
-        }
-        for machine in &mut machines {
-            // The power is not cut while a machine is being set up.
-            machine.disk.sync();
-            if machine.number > 0 {
-                machine.daemon.start(&program)?;
-            }
-        }
-        if torture.sabotage == Some(Sabotage::Disk) {
-            machines[0].disk.drop_syncs(KEPT_SYNC_ONE_IN);
-        }
-        let publish = folder.folder("publish")?;
-        let store = PathBuf::from(store);
-        Ok(Site { machines, emulator, program, shared, mounts, publish, store, log })
-    }
-
     /// Injects faults for the given time, while clients write and read; then repairs all, and checks whether
     /// everything comes to rest.
     pub(super) fn torture(
@@ -291,16 +218,19 @@ impl Site {
     ) -> Result<History, TortureError> {
         let mut history = History {
             bounds: REPLICAS.iter().map(|kind| kind.bounds).collect(),
+            relays: self.relays.clone(),
             ..History::default()
         };
         let hosts: Vec<Host> = self.emulator.hosts().to_vec();
-        let Site { machines, emulator, program, shared, mounts, publish, store, log } = self;
+        let (origins, at_replicas) = hosts.split_at(hosts.len() - REPLICAS.len());
+        let Site { origin, replicas, standby, emulator, program, shared, .. } = self;
+        let Site { mounts, publish, stores, log, bodies, .. } = self;
         let rounds = Rounds::of(torture.length);
         let from = shared.now();
         thread::scope(|scope| {
             let (shared, program, emulator) = (&*shared, &*program, &*emulator);
+            let machines = [origin].into_iter().chain(replicas).chain(standby);
             let keeping: Vec<_> = machines
-                .iter_mut()
                 .map(|machine| {
                     let schedule = Schedule::new(shared.seed, machine.number);
                     scope.spawn(move || {
@@ -309,7 +239,9 @@ impl Site {
                 })
                 .collect();
             let killing = log.as_mut().map(|log| scope.spawn(|| log.keep_killing(shared)));
-            let clients = Clients { shared, program, hosts: &hosts, mounts, publish, store };
+            let failing = bodies.as_mut().map(|bodies| scope.spawn(|| bodies.keep_failing(shared)));
+            let replicas = at_replicas;
+            let clients = Clients { shared, program, origins, replicas, mounts, publish, stores };
             let clients = clients.start(scope);
             run_for(shared, from, torture.length, on_progress);
             for one in keeping {
@@ -318,30 +250,32 @@ impl Site {
                 history.failures.extend(failure.map(|error| lull_emulator::chain(&error)));
             }
             killing.map_or(Ok(()), joined)?;
+            failing.map_or(Ok(()), joined)?;
             clients.join(&mut history)
         })?;
         history.last_reads = history.reads.len();
         if history.failures.is_empty() {
-            let rest = block_on(self.wait_until_settled(&hosts, &mut history));
+            let rest = block_on(self.wait_until_settled(origins, &mut history));
             rest.map_err(system("running a client"))?;
         }
         history.bodies = self.shared.bodies.load(Ordering::Relaxed);
-        let replicas = &self.machines[1..];
+        let replicas = &self.replicas;
         history.connections = replicas.iter().map(|one| one.daemon.connections()).collect();
         history.skews.told = replicas.iter().map(|one| one.daemon.skews()).sum();
         Ok(history)
     }
 
     /// Writes once more, waits until every replica shows that write, and reads everything everywhere.
-    async fn wait_until_settled(&self, hosts: &[Host], history: &mut History) {
+    async fn wait_until_settled(&self, origins: &[Host], history: &mut History) {
         let shared = &self.shared;
         let begun = Instant::now();
-        let mut origin = Client::new(&hosts[0], WRITES);
+        let mut origins: Vec<_> = origins.iter().map(|host| Client::new(host, WRITES)).collect();
         let last = loop {
-            let written = clients::write_one(shared, &mut origin, TOKEN, 0, false).await;
+            let written = clients::write_one(shared, &mut origins[0], TOKEN, 0, false).await;
             if let Some(write) = written {
                 break write;
             }
+            origins.rotate_left(1);
             if begun.elapsed() > REST {
                 history.failures.push("the origin accepts no writes without faults".into());
                 return;
@@ -350,7 +284,7 @@ impl Site {
         };
         let Write { position, .. } = last;
         history.writes.push(last);
-        for (replica, machine) in self.machines[1..].iter().enumerate() {
+        for (replica, machine) in self.replicas.iter().enumerate() {
             let mut client = Client::new(&machine.daemon.host, READS);
             let name = machine.daemon.name;
             let shows = loop {
@@ -424,60 +358,33 @@ impl Site {
     /// Ends all daemons, cuts the origin's power once more, and returns its store. With a log elsewhere the origin
     /// starts once more, and reads it.
     pub(super) fn recovered_store(&mut self) -> Result<PathBuf, TortureError> {
-        for machine in &mut self.machines {
-            machine.daemon.kill();
-        }
-        let origin = &mut self.machines[0];
+        let others = self.replicas.iter_mut().chain(&mut self.standby);
+        others.for_each(|machine| machine.daemon.kill());
+        let origin = &mut self.origin;
+        origin.daemon.kill();
         origin.disk.cut(None);
         if self.log.is_some() {
             origin.daemon.start(&self.program)?;
+            origin.daemon.wait_until_open()?;
             origin.daemon.kill();
         }
-        Ok(self.store.clone())
+        Ok(PathBuf::from(&self.stores[0].1))
     }
 
     /// How often a server of the log was killed.
     pub(super) fn log_server_kills(&self) -> Option<u64> {
         self.log.as_ref().map(|log| log.kills)
     }
+
+    /// How often the server of the bodies was killed, or refused requests.
+    pub(super) fn body_server_faults(&self) -> Option<u64> {
+        self.bodies.as_ref().map(|bodies| bodies.faults)
+    }
 }
 
 /// The result of a thread, which does not panic.
 fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
-}
-
-fn arguments_of(kind: &Kind, store: &str, mount: &Path, clock: &Path) -> Vec<String> {
-    let [delta, disconnected] =
-        [kind.bounds.connected, kind.bounds.disconnected].map(|one| one.as_secs_f64().to_string());
-    let max_skew = MAX_SKEW.as_secs_f64().to_string();
-    let (mount, clock) = (mount.to_string_lossy(), clock.to_string_lossy());
-    let http = format!("127.0.0.1:{READS}");
-    let all = [
-        "replica",
-        "run",
-        store,
-        "--json",
-        "--http",
-        &http,
-        "--mount",
-        &mount,
-        "--lab-clock",
-        &clock,
-        "--delta",
-        &delta,
-        "--delta-disconnected",
-        &disconnected,
-        "--max-skew",
-        &max_skew,
-        "--keep",
-        "5",
-        "--blocked",
-        "error",
-        "--patience",
-        "0.3",
-    ];
-    all.iter().chain(kind.more).map(|one| (*one).to_owned()).collect()
 }
 
 /// Injects faults into one machine by its schedule until the end, and leaves it repaired. A failure of that
@@ -495,7 +402,7 @@ fn run_schedule(
     loop {
         let planned = schedule.next();
         let put_off = rounds.put_off(shared.now() - from + planned.pause, planned.lasts);
-        let waited = wait(machine, shared, planned.pause + put_off);
+        let waited = wait(machine, shared, program, planned.pause + put_off);
         if waited.is_ok() && shared.has_ended() {
             return (happened, machine.clock.set(0).err());
         }
@@ -525,13 +432,13 @@ fn inject_fault(
     match planned.fault {
         Fault::LinkCut => {
             emulator.set_cut(&machine.daemon.host, true)?;
-            let waited = wait(machine, shared, planned.lasts);
+            let waited = wait(machine, shared, program, planned.lasts);
             emulator.set_cut(&machine.daemon.host, false)?;
             waited?;
         }
         Fault::ClockSkew => {
             machine.clock.set(planned.ahead)?;
-            wait(machine, shared, planned.lasts)?;
+            wait(machine, shared, program, planned.lasts)?;
         }
         Fault::Kill | Fault::PowerCut | Fault::TornPowerCut => {
             machine.daemon.kill();
@@ -540,7 +447,7 @@ fn inject_fault(
                 Fault::TornPowerCut => drop(machine.disk.cut(Some(schedule.random()))),
                 _ => {}
             }
-            wait(machine, shared, planned.lasts)?;
+            wait(machine, shared, program, planned.lasts)?;
             machine.daemon.start(program)?;
         }
     }
@@ -548,10 +455,19 @@ fn inject_fault(
 }
 
 /// Waits, but not beyond the end of the run.
-fn wait(machine: &mut Machine, shared: &Shared, time: Duration) -> Result<(), TortureError> {
+fn wait(
+    machine: &mut Machine,
+    shared: &Shared,
+    program: &Program,
+    time: Duration,
+) -> Result<(), TortureError> {
     let begun = Instant::now();
     while begun.elapsed() < time && !shared.has_ended() {
         if let Some(why) = machine.daemon.ended_by_itself() {
+            if machine.may_be_replaced && why.contains("has taken over the log") {
+                machine.daemon.start(program)?;
+                continue;
+            }
             return Err(TortureError::Daemon { name: machine.daemon.name, why });
         }
         thread::sleep(STEP.min(time));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_load::torture::{
-    History, Judgement, Progress, Results, Sabotage, Torture, Watch, changes_of, judge,
+    History, Judgement, Parts, Progress, Results, Sabotage, Torture, Watch, changes_of, judge,
 };
 use lull_replication_daemon::daemon::{Clock, MachineClock};
 use lull_replication_daemon::store::{OriginState, Settings, Store};
@@ -25,6 +25,8 @@ Examples:
       run for half an hour, and print the results as one JSON object
   sudo lull lab torture --seconds 300 --nats
       write the origin's log to three NATS servers, one of which is killed every ten seconds
+  sudo lull lab torture --seconds 300 --nats --s3 --standby --relay
+      also store bodies in an S3 server that fails, with a second origin that takes over, and a relay
   sudo lull lab torture --seconds 20 --sabotage disk
       check that a disk is found which confirms writes that it does not keep
 
@@ -50,6 +52,15 @@ pub(crate) struct TortureArgs {
     /// Write the origin's log to three NATS servers, and kill one of them every ten seconds. Needs nats-server
     #[arg(long)]
     nats: bool,
+    /// Store the bodies in an S3 server. Every ten seconds, kill it or have it refuse all requests. Needs versitygw
+    #[arg(long)]
+    s3: bool,
+    /// Run a second origin, which takes over when the first one fails
+    #[arg(long, requires = "nats", requires = "s3")]
+    standby: bool,
+    /// Make one of the replicas a relay for another one
+    #[arg(long)]
+    relay: bool,
     /// Print the results as JSON
     #[arg(long)]
     json: bool,
@@ -70,7 +81,7 @@ pub(crate) fn torture(args: &TortureArgs) -> anyhow::Result<ExitCode> {
         seed: args.seed,
         program: crate::lull()?,
         sabotage: args.sabotage,
-        nats: args.nats,
+        parts: Parts { nats: args.nats, s3: args.s3, relay: args.relay, standby: args.standby },
         asked: crate::program(),
     };
     let mut watcher = Watcher::new(args);
@@ -152,6 +163,9 @@ fn write_table(to: &mut impl io::Write, results: &Results) -> io::Result<()> {
     }
     if let Some(kills) = results.log_server_kills {
         writeln!(to, "  NATS servers killed: {kills}")?;
+    }
+    if let Some(faults) = results.body_server_faults {
+        writeln!(to, "  faults of the S3 server: {faults}")?;
     }
     writeln!(
         to,
