@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lull_replication::origin::{Put, Transaction};
+use lull_replication::replica::Staleness;
 use lull_replication::types::{Metadata, Sequence};
 use lull_replication_daemon::daemon::{
     Clock, DaemonError, MachineClock, OriginDaemon, OriginEvent, OriginOptions, ReplicaDaemon,
@@ -91,6 +92,21 @@ impl Nodes {
         let folder = self.folder.path().join("replica");
         join(&folder, ticket.expect("written"), &self.clock).await.expect("a new ticket");
         let options = ReplicaOptions::new(folder);
+        ReplicaDaemon::start(options, Arc::clone(&self.clock), |_| {}).expect("a replica")
+    }
+
+    /// A further replica that knows all origins, with these bounds.
+    pub(super) async fn reader(
+        &self,
+        origin: &OriginDaemon,
+        staleness: Staleness,
+    ) -> ReplicaDaemon {
+        let valid = Duration::from_secs(60);
+        let ticket = origin.handle().ticket("reader", &self.addresses.join(","), valid);
+        let folder = self.folder.path().join("reader");
+        join(&folder, ticket.expect("written"), &self.clock).await.expect("a new ticket");
+        let mut options = ReplicaOptions::new(folder);
+        options.config.staleness = staleness;
         ReplicaDaemon::start(options, Arc::clone(&self.clock), |_| {}).expect("a replica")
     }
 
