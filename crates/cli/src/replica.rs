@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use http::Uri;
-use lull_cc::Bytes;
+use lull_cc::{Bytes, Rate};
 use lull_replication::origin::Strategy;
 use lull_replication::replica::{Config, Order, Staleness};
 use lull_replication::subscription::{Pattern, Subscription};
@@ -184,13 +184,19 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PATTERN")]
     only: Vec<OsString>,
     /// The link is metered: receive no file before it is read. Names, sizes and times of all files are received
-    #[arg(long, conflicts_with_all = ["only", "price_per_gb"])]
+    #[arg(long, conflicts_with_all = ["only", "price_per_gb", "price_per_hour"])]
     metered: bool,
     /// Price of a gigabyte over this link, in reads: receive a file only if it is likely to be read that often for each
     /// gigabyte before it is overwritten. Other files are fetched when they are read. 1000 are a read of 1 MB
     /// [default: no price]
     #[arg(long, value_name = "READS", value_parser = price)]
     price_per_gb: Option<f64>,
+    /// The same for a link that is paid by the hour: what an hour costs, in reads. --link-rate says what it carries
+    #[arg(long, value_name = "READS", value_parser = price, requires = "link_rate", conflicts_with = "price_per_gb")]
+    price_per_hour: Option<f64>,
+    /// The rate of the link, such as 2mbit
+    #[arg(long, value_name = "RATE", requires = "price_per_hour")]
+    link_rate: Option<Rate>,
     /// Maximum size of the stored bodies, in megabytes [default: no limit]
     #[arg(long, value_name = "MB")]
     quota: Option<u64>,
@@ -250,6 +256,8 @@ impl RunArgs {
         let quota = self.quota.map(|megabytes| Bytes(megabytes.saturating_mul(1_000_000)));
         // Each read needs a heartbeat that is younger than Δ, and each ping is answered by one.
         let ping = Config::default().ping.min(self.delta / 4).max(Duration::from_millis(10));
+        let by_hour = self.price_per_hour.zip(self.link_rate);
+        let reads_per_gb = self.price_per_gb.or(by_hour.map(|(reads, rate)| per_gb(reads, rate)));
         let config = Config {
             staleness,
             eager: self.strategy.map(Strategy::is_eager),
@@ -257,7 +265,7 @@ impl RunArgs {
             quota,
             ping,
             grace: self.keep,
-            bytes_per_read: self.price_per_gb.map(bytes_per_read),
+            bytes_per_read: reads_per_gb.map(bytes_per_read),
             ..Config::default()
         };
         let origin = self.origin;
@@ -274,6 +282,12 @@ impl RunArgs {
         let (metrics, mount) = (self.metrics, self.mount);
         Ok(ReplicaService { daemon, clock, http, s3, nfs, metrics, mount, blocked })
     }
+}
+
+/// What a gigabyte costs over a link that is paid by the hour, in reads.
+fn per_gb(reads_per_hour: f64, rate: Rate) -> f64 {
+    let hour = Duration::from_secs(3_600).as_secs_f64();
+    reads_per_hour / (rate.bytes_per_second() as f64 * hour / 1e9)
 }
 
 /// A number of reads above 0.
@@ -331,4 +345,16 @@ pub(crate) fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn price_of_an_hour_is_spread_over_its_bytes() {
+        // 0.9 GB.
+        let rate = Rate::from_bits_per_second(2_000_000);
+        assert!((per_gb(180.0, rate) - 200.0).abs() < 1e-6);
+    }
 }

@@ -114,6 +114,8 @@ fn price_and_metered_link_need_valid_values() {
         (&["--price-per-gb", "cheap"], "a number of reads above 0"),
         (&["--metered", "--only", "docs/**"], "cannot be used with"),
         (&["--metered", "--price-per-gb", "1"], "cannot be used with"),
+        (&["--price-per-hour", "10"], "--link-rate"),
+        (&["--link-rate", "1mbit"], "--price-per-hour"),
         (&["--only", "."], "`.` matches no file"),
     ] {
         let said = finish(lull(&["replica", "run", &site.path("none")]).args(arguments));
