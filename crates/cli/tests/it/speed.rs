@@ -135,6 +135,7 @@ fn objects_are_announced_to_all_replicas_and_awaited() {
     assert!((1_200 - most_sent..=1_200).contains(&waiting), "{report}");
     assert!(count(&report, "/bodies") <= most_sent, "{report}");
     assert!(count(&report, "/most_resident_bytes") > 1 << 20, "{report}");
+    assert!(report["start_seconds"].as_f64() > Some(0.0), "{report}");
 }
 
 #[test]
@@ -143,9 +144,9 @@ fn files_are_opened_equally_often_in_both_mounts() {
     let report =
         report(&["mount", "--files", "5", "--bytes", "100", "--opens", "50", "--turn", "20"]);
     for within in ["", "/one_processor"] {
-        let both = ["measured", "beside"].map(|mount| format!("{within}/{mount}"));
-        assert_eq!(both.each_ref().map(|mount| count(&report, &format!("{mount}/opens"))), [50; 2]);
-        let medians = both.map(|mount| number(&report, &format!("{mount}/p50_us")));
+        let all = ["measured", "beside", "plain"].map(|mount| format!("{within}/{mount}"));
+        assert_eq!(all.each_ref().map(|mount| count(&report, &format!("{mount}/opens"))), [50; 3]);
+        let medians = all.map(|mount| number(&report, &format!("{mount}/p50_us")));
         assert!(medians.iter().all(|median| *median > 0.0), "{report}");
         let ratio = number(&report, &format!("{within}/ratio"));
         assert!((ratio - medians[0] / medians[1]).abs() < 0.001, "{report}");

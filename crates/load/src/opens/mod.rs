@@ -61,6 +61,8 @@ pub struct Compared {
     pub measured: Opened,
     /// In the folder for comparison.
     pub beside: Opened,
+    /// In a folder of the disk, without a mount of FUSE.
+    pub plain: Opened,
     /// The ratio of the medians.
     pub ratio: f64,
 }
@@ -115,16 +117,13 @@ pub fn write(folder: &Path, settings: &Settings) -> Result<(), OpensError> {
     Ok(())
 }
 
-/// Opens, reads and closes files in both folders, in turn.
+/// Opens, reads and closes files in these folders, in turn: the measured one, the one for comparison, and a plain one.
 ///
 /// # Errors
 /// If one cannot be read, or does not have the written contents.
-pub fn compare(
-    settings: &Settings,
-    measured: &Path,
-    beside: &Path,
-) -> Result<Compared, OpensError> {
-    let mut folders = [Folder::new(measured, settings)?, Folder::new(beside, settings)?];
+pub fn compare(settings: &Settings, folders: [&Path; 3]) -> Result<Compared, OpensError> {
+    let [measured, beside, plain] = folders.map(|folder| Folder::new(folder, settings));
+    let mut folders = [measured?, beside?, plain?];
     let mut random = Random::new(settings.seed);
     let mut left = settings.opens;
     while left > 0 {
@@ -139,9 +138,9 @@ pub fn compare(
             }
         }
     }
-    let [measured, beside] = folders.map(|folder| folder.opened());
+    let [measured, beside, plain] = folders.map(Folder::opened);
     let ratio = rounded(measured.p50_us / beside.p50_us.max(f64::MIN_POSITIVE));
-    Ok(Compared { measured, beside, ratio })
+    Ok(Compared { measured, beside, plain, ratio })
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -206,12 +205,13 @@ mod tests {
     const SETTINGS: Settings = Settings { files: 3, size: 100, opens: 25, turn: 10, seed: 1 };
 
     #[test]
-    fn both_folders_are_read_equally_often() {
+    fn folders_are_read_equally_often() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         write(one.path(), &SETTINGS).unwrap();
         write(other.path(), &SETTINGS).unwrap();
-        let report = compare(&SETTINGS, one.path(), other.path()).unwrap();
-        assert_eq!((report.measured.opens, report.beside.opens), (25, 25));
+        let report = compare(&SETTINGS, [one.path(), other.path(), one.path()]).unwrap();
+        let opens = [report.measured, report.beside, report.plain].map(|opened| opened.opens);
+        assert_eq!(opens, [25; 3]);
         assert!(report.measured.p50_us > 0.0 && report.measured.p50_us <= report.measured.max_us);
         assert!(report.ratio > 0.0, "{report:?}");
     }
@@ -223,11 +223,11 @@ mod tests {
         let path = folder.path().join("file-1");
         for bytes in [vec![b'b'; 101], vec![b'c'; 100]] {
             std::fs::write(&path, bytes).unwrap();
-            let error = compare(&SETTINGS, folder.path(), folder.path()).unwrap_err();
+            let error = compare(&SETTINGS, [folder.path(); 3]).unwrap_err();
             assert!(matches!(error, OpensError::Other(other) if other == path));
         }
         std::fs::remove_file(&path).unwrap();
-        let error = compare(&SETTINGS, folder.path(), folder.path()).unwrap_err().to_string();
+        let error = compare(&SETTINGS, [folder.path(); 3]).unwrap_err().to_string();
         assert!(error.contains("file-1` cannot be used"), "{error}");
     }
 }

@@ -19,8 +19,8 @@ use tokio::time::timeout;
 
 use super::swarm::{Board, Swarm, join};
 use super::times::rounded;
-use super::{Scratch, SpeedError, name_of, origin, raise_files, runtime, tickets, write_of};
-use crate::daemon::{OriginDaemon, OriginHandle};
+use super::{Scratch, SpeedError, clock, name_of, origin, raise_files, runtime, tickets, write_of};
+use crate::daemon::{OriginDaemon, OriginHandle, OriginOptions};
 use crate::identity::Ticket;
 
 /// Connections of a replica; one end is in this process.
@@ -68,6 +68,8 @@ pub struct Report {
     pub bodies: u64,
     /// The origin's peak memory (`VmHWM`).
     pub most_resident_bytes: u64,
+    /// Until an origin with all of them has started again.
+    pub start_seconds: f64,
 }
 
 /// The order to the process of the replicas, on its standard input.
@@ -124,6 +126,13 @@ pub fn run(settings: &Settings) -> Result<Report, SpeedError> {
         return Err(SpeedError::Sums(text));
     }
     runtime.block_on(daemon.stop())?;
+    let begun = Instant::now();
+    let daemon = runtime.block_on(async {
+        let options = OriginOptions::new(scratch.0.join("origin"), "127.0.0.1:0");
+        OriginDaemon::start(options, clock(), |_| {}).await
+    })?;
+    let start_seconds = rounded(begun.elapsed().as_secs_f64());
+    runtime.block_on(daemon.stop())?;
     Ok(Report {
         objects: settings.objects,
         replicas: settings.replicas,
@@ -133,6 +142,7 @@ pub fn run(settings: &Settings) -> Result<Report, SpeedError> {
         waiting,
         bodies,
         most_resident_bytes,
+        start_seconds,
     })
 }
 

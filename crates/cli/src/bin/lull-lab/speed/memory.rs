@@ -19,7 +19,8 @@ Examples:
       print the largest resident size (VmHWM)
 
 This process runs the origin only; another one runs the replicas. They are notified of each write, and take
-a few bodies each. All other bodies wait, which is the largest state that an origin can have.";
+a few bodies each. All other bodies wait, which is the largest state that an origin can have. At the end the
+origin starts again with all objects.";
 
 /// Measure the largest memory of an origin with many objects and replicas
 #[derive(Debug, clap::Args)]
@@ -65,7 +66,8 @@ pub(super) fn replicas() -> anyhow::Result<ExitCode> {
 fn to_text(report: &Report, system: &str) -> String {
     format!(
         "{} objects of {} bytes, written and sent to {} replicas in {:.1} s, on {system}\n{} \
-         invalidations decoded, {} bodies wait, {} came\nthe origin had {} at most\n",
+         invalidations decoded, {} bodies wait, {} came\nthe origin had {} at most, and started again in \
+         {:.1} s\n",
         report.objects,
         report.bytes,
         report.replicas,
@@ -74,5 +76,6 @@ fn to_text(report: &Report, system: &str) -> String {
         report.waiting,
         report.bodies,
         Bytes(report.most_resident_bytes),
+        report.start_seconds,
     )
 }

@@ -15,14 +15,14 @@ use super::TargetArgs;
 const EXAMPLES: &str = "\
 Examples:
   sudo lull lab speed mount
-      open each of 100 files of 4 kB 200 times in each mount
+      open each of 100 files of 4 kB 200 times in each mount and in a folder
   sudo lull lab speed mount --files 1000 --bytes 65536 --opens 100000
       open more and larger files
   sudo lull lab speed mount --json | jq .ratio
       print the ratio of the medians
 
-A program opens, reads and closes files that it has read before. It alternates between the mount of a replica
-and a mount that passes a folder through. Both mounts have the same options: no permission checks by the
+A program opens, reads and closes files that it has read before. It alternates between the mount of a replica,
+a mount that passes a folder through, and that folder. Both mounts have the same options: no permission checks by the
 kernel, no cached names or attributes, cached pages, and the same number of threads. For each open the kernel
 wakes three threads, which may take longer than the responses. So the measurement is repeated with all
 threads on one processor.";
@@ -46,10 +46,10 @@ struct Counts {
     /// Bytes of each file
     #[arg(long, value_name = "N", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     bytes: u32,
-    /// Number of opens in each mount
+    /// Number of opens in each mount and in the folder
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     opens: u64,
-    /// Number of opens before the other mount takes its turn
+    /// Number of opens before the next folder takes its turn
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     turn: u64,
     /// Seed of the choice of files
@@ -88,6 +88,8 @@ pub(crate) struct OpensArgs {
     measured: PathBuf,
     /// The one that passes through
     beside: PathBuf,
+    /// A folder with the files
+    plain: PathBuf,
     #[command(flatten)]
     counts: Counts,
 }
@@ -101,23 +103,24 @@ pub(super) fn mount(args: &Args) -> anyhow::Result<ExitCode> {
 /// Opens files in both, and prints the times.
 pub(super) fn opens(args: &OpensArgs) -> anyhow::Result<ExitCode> {
     lull_lab::run::end_with_parent_thread();
-    let report = opens::compare(&args.counts.settings(), &args.measured, &args.beside)?;
+    let report =
+        opens::compare(&args.counts.settings(), [&args.measured, &args.beside, &args.plain])?;
     let text = serde_json::to_vec(&report)?;
     io::stdout().write_all(&text).context("cannot write")?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn compare(program: &Path, folder: &Path, counts: &Counts) -> anyhow::Result<Report> {
-    let [files, replica, plain] = ["files", "mount", "plain"].map(|name| folder.join(name));
-    for folder in [&files, &replica, &plain] {
+    let [files, replica, beside] = ["files", "mount", "beside"].map(|name| folder.join(name));
+    for folder in [&files, &replica, &beside] {
         fs::create_dir(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
     }
     opens::write(&files, &counts.settings())?;
     let mounted = MountedReplica::start(folder, &files, &replica)?;
-    let through = PassThrough::mount(&files, &plain, MountedReplica::threads())?;
-    let anywhere = opened(program, &replica, &plain, counts)?;
+    let through = PassThrough::mount(&files, &beside, MountedReplica::threads())?;
+    let anywhere = opened(program, [&replica, &beside, &files], counts)?;
     let kept = OneProcessor::pin().context("threads cannot be kept on one processor")?;
-    let one_processor = opened(program, &replica, &plain, counts)?;
+    let one_processor = opened(program, [&replica, &beside, &files], counts)?;
     drop(kept);
     drop(through);
     mounted.stop()?;
@@ -127,14 +130,9 @@ fn compare(program: &Path, folder: &Path, counts: &Counts) -> anyhow::Result<Rep
 
 /// Another process opens the files. A blocked thread of this one could not be killed: only the end of all
 /// threads closes the descriptor that the kernel waits for.
-fn opened(
-    program: &Path,
-    replica: &Path,
-    plain: &Path,
-    counts: &Counts,
-) -> anyhow::Result<Compared> {
+fn opened(program: &Path, folders: [&Path; 3], counts: &Counts) -> anyhow::Result<Compared> {
     let mut command = Command::new(program);
-    command.args(["speed", "opens"]).args([replica, plain]).args(counts.arguments());
+    command.args(["speed", "opens"]).args(folders).args(counts.arguments());
     // A signal of the terminal ends this process, and this process ends that one: it reports nothing about
     // it.
     command.stdin(Stdio::null()).process_group(0);
@@ -161,7 +159,9 @@ fn to_text(report: &Report, system: &str) -> String {
         )
     };
     let lines = |compared: &Compared| {
-        line("replica", &compared.measured) + &line("passed through", &compared.beside)
+        line("replica", &compared.measured)
+            + &line("passed through", &compared.beside)
+            + &line("folder", &compared.plain)
     };
     format!(
         "{} files of {} bytes, on {system}: open, read and close\n\
