@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
+use crate::gate::free_address;
 use crate::site::{Site, SmallDisk};
 use crate::support::{eventually, eventually_within, finish, lull};
 use lull_testing::{command, needs, root};
@@ -184,6 +185,44 @@ fn full_replica_continues_and_catches_up() {
     let all = (before.len() + after.len()) as u64;
     let status = site.status("paris");
     assert_eq!((&status["valid_objects"], &status["objects"]), (&all.into(), &all.into()));
+}
+
+/// The replica below goes on with what it has, and gets the rest when there is room at the relay.
+#[test]
+fn full_relay_continues_and_catches_up() {
+    needs!(root(), command("mount"), command("cp"));
+    let mut site = Site::new(&[], &[]);
+    let relay = free_address();
+    site.add_relay("relay", &["--relay", &relay]);
+    drop(site.replicas.remove("relay"));
+    let disk = SmallDisk::under(&site, "relay", 8);
+    site.start_replica("relay", &["--relay", &relay]);
+    let arguments = ["--via", &relay, "--blocked", "error", "--patience", "0.3"];
+    site.add_replica("paris", &arguments);
+    let (mut before, mut after) = (Written::new(), Written::new());
+    for number in 0..3 {
+        assert!(write(&site, &mut before, &format!("/{number}"), number));
+    }
+    eventually("what there is room for", || shows(&site, "paris", &before));
+    for number in 3..30 {
+        assert!(write(&site, &mut after, &format!("/{number}"), number));
+    }
+    let told = || site.told("relay", "full");
+    eventually_within(Duration::from_secs(120), "a full disk", || !told().is_empty());
+    // Each file of the earlier state is whole, at both.
+    for name in ["relay", "paris"] {
+        for (path, (body, _)) in &before {
+            let answer = site.get(name, path);
+            let is_whole = answer.status == 200 && answer.body == *body;
+            assert!(is_whole || answer.status == 503, "{path} at {name}: {}", answer.head);
+        }
+    }
+    disk.grow(96);
+    for name in ["relay", "paris"] {
+        let has_all = || shows(&site, name, &before) && shows(&site, name, &after);
+        eventually_within(Duration::from_secs(120), "all of it", has_all);
+    }
+    assert_eq!(told().len(), 1);
 }
 
 #[test]

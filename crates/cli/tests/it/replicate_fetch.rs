@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 
@@ -169,4 +170,46 @@ fn errors_of_a_fetch_name_the_remedy() {
     finish(&mut lull(&["replica", "join", ticket.trim(), &published.site.path("paris")])).ok();
     let ticket = ["origin", "ticket", &published.site.path("origin"), "paris", "--fetch"];
     finish(&mut lull(&ticket)).fails(1, "use another name");
+}
+
+/// Open files of a process, and its resident memory in kB.
+fn footprint(process: &Kept) -> (usize, u64) {
+    let folder = PathBuf::from("/proc").join(process.pid());
+    let status = fs::read_to_string(folder.join("status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.unwrap().trim().trim_end_matches(" kB").parse().unwrap();
+    (fs::read_dir(folder.join("fd")).unwrap().count(), kilobytes)
+}
+
+/// Every other one is killed in the middle of a file.
+#[test]
+fn receivers_that_come_and_go_leave_nothing_behind() {
+    /// As many as come before the first look, because memory is kept for reuse.
+    const EACH: usize = 15;
+    let mut published = Published::new();
+    let relay = free_address();
+    published.site.add_relay("relay", &["--relay", &relay]);
+    eventually("the file at the relay", || published.site.get("relay", "/large.iso").status == 200);
+    let gates = [&published.site.listen, &relay].map(|to| Gate::open(to, LARGE as u64 / 2));
+    let visit = |number: usize| {
+        let address = [&published.site.listen, &relay][number % 2];
+        let files = &["docs/index.html"][..];
+        assert_eq!(finish(&mut published.fetch(address, files, &["--output", "-"])).ok(), "index");
+        let gate = &gates[number % 2];
+        let before = gate.carried.load(Ordering::Relaxed);
+        let mut command = published.fetch(&gate.address, &["large.iso"], &["--output", "-"]);
+        let fetching = Kept::spawn(command.stderr(Stdio::null()).stdout(Stdio::null()));
+        eventually("half of it", || gate.carried.load(Ordering::Relaxed) > before + 4_000_000);
+        drop(fetching);
+    };
+    (0..EACH).for_each(visit);
+    let (origin, relay) =
+        (published.site.origin.as_ref().unwrap(), &published.site.replicas["relay"]);
+    let before = [origin, relay].map(footprint);
+    (0..EACH).for_each(visit);
+    for (process, (files, kilobytes)) in [origin, relay].into_iter().zip(before) {
+        eventually("open files as before", || footprint(process).0 <= files);
+        let now = footprint(process).1;
+        assert!(now < kilobytes + 16_000, "{kilobytes} kB, and then {now}");
+    }
 }
