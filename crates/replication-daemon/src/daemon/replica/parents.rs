@@ -92,20 +92,30 @@ impl Parents {
         }
         let Parent { address, .. } = self.current(origin);
         self.pass_over(origin);
-        let mut pause = self.pause();
-        *pause = (2 * *pause).min(MAX_LOOK_AGAIN);
+        *self.pause() = MAX_LOOK_AGAIN;
         Some((address, self.are_several(origin)))
     }
 
-    /// Waits until a relay before the current parent accepts connections again, which is the next one to be tried. Never
-    /// ends below the first one. A replica turns from one address of the origin to another only when it loses it.
-    pub(super) async fn wait_for_earlier(&self, origin: &str) {
-        let all = self.all(origin);
+    /// The relays before the current parent. A replica turns from one address of the origin to another only when it loses
+    /// it.
+    fn earlier(&self, origin: &str) -> Vec<Parent> {
         let current = self.current(origin);
-        let earlier = all.iter().take_while(|one| **one != current && one.is_relay);
-        let earlier: Vec<Parent> = earlier.cloned().collect();
-        if earlier.is_empty() {
+        let all = self.all(origin).into_iter();
+        all.take_while(|one| *one != current && one.is_relay).collect()
+    }
+
+    /// The current parent has served this replica. If it is the first one, a return to it has succeeded.
+    pub(super) fn note_served(&self, origin: &str) {
+        if self.earlier(origin).is_empty() {
             *self.pause() = LOOK_AGAIN;
+        }
+    }
+
+    /// Waits until a relay before the current parent accepts connections again. It is the next one to be tried. Never ends
+    /// below the first one.
+    pub(super) async fn wait_for_earlier(&self, origin: &str) -> Parent {
+        let earlier = self.earlier(origin);
+        if earlier.is_empty() {
             return core::future::pending().await;
         }
         loop {
@@ -115,7 +125,7 @@ impl Parents {
                 if parent.is_reachable().await {
                     *self.pause() = (2 * pause).min(MAX_LOOK_AGAIN);
                     *self.lock() = Some(parent.clone());
-                    return;
+                    return parent.clone();
                 }
             }
         }
@@ -248,8 +258,9 @@ mod tests {
         *parents.pause() = SOON;
         assert!(waits().await.is_err(), "it is away");
         let listener = TcpListener::bind(&first).await.unwrap();
-        parents.wait_for_earlier(ORIGIN).await;
-        assert_eq!(parents.current(ORIGIN), Parent { address: first, is_relay: true });
+        let back = parents.wait_for_earlier(ORIGIN).await;
+        assert_eq!(back, Parent { address: first, is_relay: true });
+        assert_eq!(parents.current(ORIGIN), back);
         // If it accepts connections and serves no replica, the next look comes later.
         assert_eq!(*parents.pause(), 2 * SOON);
         drop(listener);
@@ -257,9 +268,12 @@ mod tests {
         parents.pass_over(ORIGIN);
         assert!(!parents.current(ORIGIN).is_relay, "the origin is the last one");
         assert!(waits().await.is_err());
-        // Below the first one nothing is looked for, and the pause is short again.
+        parents.note_served(ORIGIN);
+        assert_eq!(*parents.pause(), 2 * SOON);
+        // Below the first one nothing is looked for. When it has served, the pause is short again.
         parents.pass_over(ORIGIN);
         assert!(waits().await.is_err());
+        parents.note_served(ORIGIN);
         assert_eq!(*parents.pause(), LOOK_AGAIN);
     }
 }

@@ -54,6 +54,9 @@ pub(super) async fn keep_connected(shared: &Arc<Shared>) {
             return;
         }
         let origin = lock(&shared.identity).address().to_owned();
+        if was_connected && !matches!(ended, Err(LinkError::Returns)) {
+            shared.parents.note_served(&origin);
+        }
         // TLS has found that.
         if matches!(&ended, Err(LinkError::Io(why)) if why.kind() == ErrorKind::InvalidData) {
             shared.note_wrong_bytes();
@@ -135,7 +138,8 @@ async fn session(shared: &Arc<Shared>) -> Result<(), LinkError> {
 /// Ends the session when a relay is back that comes before the present parent.
 async fn return_to_earlier(shared: &Shared) -> Result<(), LinkError> {
     let origin = lock(&shared.identity).address().to_owned();
-    shared.parents.wait_for_earlier(&origin).await;
+    let parent = shared.parents.wait_for_earlier(&origin).await;
+    (shared.on_event)(ReplicaEvent::Parent(parent.address));
     Err(LinkError::Returns)
 }
 
