@@ -181,7 +181,10 @@ impl World {
         let receiver = |number: u32| {
             let neighbours: Vec<ReplicaId> =
                 if options.exchange { all().collect() } else { Vec::new() };
-            let exchange = Exchange::new(ReplicaId(number), neighbours, count, |_| false);
+            let exchange =
+                Exchange::new(LocalTime::default(), ReplicaId(number), neighbours, count, |_| {
+                    false
+                });
             let fault = options.faults.iter().find(|(at, _)| *at == number);
             let (outgoing, is_sending, sent, completed) = Default::default();
             let fault = fault.map(|(_, fault)| *fault);
@@ -243,6 +246,7 @@ impl World {
                     one.exchange.handle_asked(ReplicaId(from), piece);
                     self.answer(to, from);
                     self.send(to);
+                    self.pump(to);
                 }
             }
             Event::FromNeighbour { from, to, piece, is_right } => {

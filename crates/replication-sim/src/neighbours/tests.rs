@@ -18,7 +18,7 @@ fn with(faults: &[(u32, Fault)]) -> Outcome {
 #[test]
 fn lan_of_50_receivers_costs_about_one_copy() {
     let outcome = with(&[]);
-    assert!(outcome.copies < 1.05, "{}", outcome.copies);
+    assert!(outcome.copies < 1.1, "{}", outcome.copies);
     // Parts are not equally long, and the longest one is sent alone at the end: but that takes no longer.
     assert!(outcome.last().unwrap() < outcome.link * 11 / 10, "{:?}", outcome.last());
 }

@@ -13,11 +13,12 @@ mod tests;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::message::MAX_RANGES;
 use crate::time::LocalTime;
 use crate::types::ReplicaId;
 
-/// Pieces of a block, of 1 MiB in all: a small one costs many ranges, a large one makes parts unequal.
-pub const BLOCK: u32 = 16;
+/// Blocks of a body, at most: so a part is never more ranges than a message may have. Large blocks make parts unequal.
+const MOST_BLOCKS: u32 = MAX_RANGES as u32;
 /// Pieces that a neighbour is asked for at a time.
 pub const WINDOW: usize = 32;
 /// For how long a neighbour that owes pieces may send none, at least.
@@ -30,12 +31,17 @@ const GAPS: u32 = 16;
 pub struct Exchange {
     own: ReplicaId,
     neighbours: BTreeMap<ReplicaId, Neighbour>,
+    /// Pieces of a block.
+    block: u32,
     pieces: Vec<Piece>,
     /// How many are not here.
     left: u32,
     /// Pieces to be wanted from the parent, in ascending order, and all that are awaited from it.
     wanted: BTreeSet<u32>,
     awaited: BTreeSet<u32>,
+    /// When the first piece was wanted from the parent, and when all of these had come.
+    begun: LocalTime,
+    parent_done: Option<LocalTime>,
     /// The last piece from the parent, and the mean gap between two.
     from_parent: Option<LocalTime>,
     gap: Duration,
@@ -90,6 +96,7 @@ impl Exchange {
     /// An exchange of a body of this many pieces between this replica and its neighbours. `is_here` says which pieces came
     /// in an earlier transfer.
     pub fn new(
+        now: LocalTime,
         own: ReplicaId,
         neighbours: impl IntoIterator<Item = ReplicaId>,
         count: u32,
@@ -102,9 +109,19 @@ impl Exchange {
         let missing: Vec<u32> =
             (0..count).filter(|number| pieces[*number as usize] == Piece::Missing).collect();
         let (wanted, awaited, from_parent, gap) = Default::default();
-        let left = missing.len() as u32;
-        let mut exchange =
-            Exchange { own, neighbours, pieces, left, wanted, awaited, from_parent, gap };
+        let mut exchange = Exchange {
+            own,
+            neighbours,
+            block: count.div_ceil(MOST_BLOCKS).max(1),
+            pieces,
+            left: missing.len() as u32,
+            wanted,
+            awaited,
+            begun: now,
+            parent_done: Some(now),
+            from_parent,
+            gap,
+        };
         missing.into_iter().for_each(|number| exchange.assign(number));
         exchange
     }
@@ -121,7 +138,7 @@ impl Exchange {
 
     /// The source of a piece, among this replica and the neighbours that were not dropped.
     fn source(&self, number: u32) -> ReplicaId {
-        let block = number / BLOCK;
+        let block = number / self.block;
         let all = self.neighbours.keys().copied().chain([self.own]);
         all.max_by_key(|replica| (worth(block, *replica), *replica)).unwrap_or(self.own)
     }
@@ -133,11 +150,7 @@ impl Exchange {
                 self.pieces[number as usize] = Piece::Missing;
                 neighbour.waiting.push_back(number);
             }
-            None => {
-                self.pieces[number as usize] = Piece::Wanted;
-                self.wanted.insert(number);
-                self.awaited.insert(number);
-            }
+            None => self.want(number),
         }
     }
 
@@ -175,7 +188,8 @@ impl Exchange {
     }
 
     /// A neighbour asks for a piece: it gets that when it is here. A neighbour that asks for too many at a time, or for
-    /// pieces that do not exist, gets fewer.
+    /// pieces that do not exist, gets fewer. It may have dropped the source of the piece, and this replica comes next: then
+    /// the piece is wanted from the parent. Otherwise one would wait for the other, and drop it, too.
     pub fn handle_asked(&mut self, from: ReplicaId, number: u32) {
         let exists = (number as usize) < self.pieces.len();
         if let Some(neighbour) = self.neighbours.get_mut(&from)
@@ -184,7 +198,33 @@ impl Exchange {
             && !neighbour.owed.contains(&number)
         {
             neighbour.owed.push_back(number);
+            self.take_over(number);
         }
+    }
+
+    /// Takes the place of the source of a piece, if this replica is the next choice.
+    fn take_over(&mut self, number: u32) {
+        let source = self.source(number);
+        let is_missing = !matches!(self.pieces[number as usize], Piece::Here | Piece::Wanted);
+        if source == self.own || !is_missing {
+            return;
+        }
+        let block = number / self.block;
+        let own = (worth(block, self.own), self.own);
+        let mut others = self.neighbours.keys().filter(|one| **one != source);
+        if others.all(|one| (worth(block, *one), *one) < own) {
+            if let Some(neighbour) = self.neighbours.get_mut(&source) {
+                neighbour.asked.remove(&number);
+            }
+            self.want(number);
+        }
+    }
+
+    fn want(&mut self, number: u32) {
+        self.pieces[number as usize] = Piece::Wanted;
+        self.wanted.insert(number);
+        self.awaited.insert(number);
+        self.parent_done = None;
     }
 
     /// The next piece that a neighbour gets.
@@ -200,7 +240,7 @@ impl Exchange {
         if let Some(before) = self.from_parent.replace(now) {
             self.gap = (self.gap * 7 + now.since(before)) / 8;
         }
-        self.take(number)
+        self.take(now, number)
     }
 
     /// A piece has come from a neighbour. `is_right`: it has the hash from the parent.
@@ -216,10 +256,10 @@ impl Exchange {
             return Taken::Wrong;
         }
         neighbour.since = now;
-        if self.take(number) { Taken::New } else { Taken::Ignored }
+        if self.take(now, number) { Taken::New } else { Taken::Ignored }
     }
 
-    fn take(&mut self, number: u32) -> bool {
+    fn take(&mut self, now: LocalTime, number: u32) -> bool {
         let Some(piece) = self.pieces.get_mut(number as usize) else { return false };
         let before = core::mem::replace(piece, Piece::Here);
         if let Piece::Asked(of) = before
@@ -228,7 +268,9 @@ impl Exchange {
             neighbour.asked.remove(&number);
         }
         self.wanted.remove(&number);
-        self.awaited.remove(&number);
+        if self.awaited.remove(&number) && self.awaited.is_empty() {
+            self.parent_done = Some(now);
+        }
         self.left -= u32::from(before != Piece::Here);
         before != Piece::Here
     }
@@ -245,12 +287,16 @@ impl Exchange {
         }
     }
 
-    /// When a neighbour is to be dropped, if it sends nothing until then. If the parent owes nothing, a neighbour that is
-    /// much slower than it is dropped, too.
+    /// When a neighbour is to be dropped, if it sends nothing until then. If the parent owes nothing, a neighbour may take
+    /// as long again as the parent took: it may have had a larger part.
     fn late_at(&self, neighbour: &Neighbour) -> Option<LocalTime> {
-        let first = neighbour.asked.values().min()?;
+        let first = *neighbour.asked.values().min()?;
         let silent = neighbour.since.plus(PATIENCE.max(self.gap * GAPS));
-        Some(if self.awaited.is_empty() { silent.min(first.plus(PATIENCE)) } else { silent })
+        let slow = self.parent_done.map(|done| {
+            let took = done.since(self.begun);
+            first.max(done).plus(PATIENCE.max(took))
+        });
+        Some(slow.map_or(silent, |slow| silent.min(slow)))
     }
 
     /// When [`handle_timeout`](Exchange::handle_timeout) is to be called.

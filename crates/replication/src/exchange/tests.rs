@@ -11,7 +11,7 @@ fn at(seconds: u64) -> LocalTime {
 }
 
 fn exchange(neighbours: u32, count: u32) -> Exchange {
-    Exchange::new(OWN, (1..=neighbours + 1).map(ReplicaId), count, |_| false)
+    Exchange::new(at(0), OWN, (1..=neighbours + 1).map(ReplicaId), count, |_| false)
 }
 
 fn asks(exchange: &mut Exchange, now: LocalTime) -> Vec<(ReplicaId, u32)> {
@@ -25,10 +25,11 @@ fn wanted(exchange: &mut Exchange) -> u32 {
 
 #[test]
 fn each_replica_is_the_source_of_a_similar_part() {
-    let count = 200 * BLOCK;
+    let count = 200 * 16;
     let mut all = 0;
     for own in 1..=10 {
-        let mut one = Exchange::new(ReplicaId(own), (1..=10).map(ReplicaId), count, |_| false);
+        let mut one =
+            Exchange::new(at(0), ReplicaId(own), (1..=10).map(ReplicaId), count, |_| false);
         let part = wanted(&mut one);
         assert!((count / 20..count / 5).contains(&part), "{part} of {count} at {own}");
         all += part;
@@ -40,7 +41,7 @@ fn each_replica_is_the_source_of_a_similar_part() {
 fn replica_without_neighbours_wants_all_from_its_parent() {
     let mut alone = exchange(0, 100);
     assert_eq!(alone.poll_wanted(), [(0, 100)]);
-    let mut resumed = Exchange::new(OWN, [], 10, |number| number < 4);
+    let mut resumed = Exchange::new(at(0), OWN, [], 10, |number| number < 4);
     assert_eq!(resumed.poll_wanted(), [(4, 6)]);
     (4..10).for_each(|number| assert!(resumed.handle_from_parent(at(1), number)));
     assert!(resumed.is_complete() && resumed.poll_timeout().is_none());
@@ -48,7 +49,7 @@ fn replica_without_neighbours_wants_all_from_its_parent() {
 
 #[test]
 fn dropped_neighbour_gives_its_part_to_all_others() {
-    let mut one = exchange(4, 400 * BLOCK);
+    let mut one = exchange(4, 400 * 16);
     let before = wanted(&mut one);
     let part = one.neighbours[&ReplicaId(3)].waiting.len() as u32;
     one.drop_neighbour(ReplicaId(3));
@@ -60,7 +61,7 @@ fn dropped_neighbour_gives_its_part_to_all_others() {
 
 #[test]
 fn wrong_piece_ends_the_exchange_with_its_sender() {
-    let mut one = exchange(2, 40 * BLOCK);
+    let mut one = exchange(2, 40 * 16);
     let (from, number) = asks(&mut one, at(0))[0];
     assert_eq!(one.handle_from_neighbour(at(1), from, (number, false)), Taken::Wrong);
     assert!(!one.has(number));
@@ -71,7 +72,7 @@ fn wrong_piece_ends_the_exchange_with_its_sender() {
 
 #[test]
 fn silent_neighbour_is_dropped_and_a_slow_link_is_not() {
-    let mut one = exchange(1, 20 * BLOCK);
+    let mut one = exchange(1, 20 * 16);
     let (from, number) = asks(&mut one, at(0))[0];
     assert_eq!(one.poll_timeout(), Some(at(10)));
     assert_eq!(one.handle_from_neighbour(at(8), from, (number, true)), Taken::New);
@@ -80,7 +81,7 @@ fn silent_neighbour_is_dropped_and_a_slow_link_is_not() {
     wanted(&mut one);
     assert!(asks(&mut one, at(18)).is_empty());
     // Each piece takes the parent four seconds.
-    let mut slow = exchange(1, 20 * BLOCK);
+    let mut slow = exchange(1, 20 * 16);
     let parts: Vec<u32> = slow.poll_wanted().iter().map(|(first, _)| *first).collect();
     let (from, _) = asks(&mut slow, at(0))[0];
     for second in 0..9 {
@@ -111,9 +112,9 @@ proptest! {
     /// Whatever neighbours do, each missing piece is asked for or wanted, so the parent alone is enough.
     #[test]
     fn no_piece_is_forgotten(
-        steps in proptest::collection::vec((2..6_u32, 0..6 * BLOCK, 0..6_u8), 0..200),
+        steps in proptest::collection::vec((2..6_u32, 0..96_u32, 0..6_u8), 0..200),
     ) {
-        let mut one = exchange(4, 6 * BLOCK);
+        let mut one = exchange(4, 6 * 16);
         let mut from_parent = BTreeSet::new();
         let mut now = 0;
         for (neighbour, number, what) in steps {
