@@ -19,8 +19,8 @@ use super::progress::{OF_BYTES, bar, target};
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(250);
-/// The time until the last report of a replica, which says whether it has all files.
-const LAST_REPORT: Duration = Duration::from_secs(5);
+/// The time until the last report of a replica, which says whether it has all files. Relays pass it on after a while.
+const LAST_REPORT: Duration = Duration::from_secs(10);
 /// The time over which a rate is shown.
 const RATE_OVER: Duration = Duration::from_secs(10);
 

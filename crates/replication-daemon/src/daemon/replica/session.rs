@@ -57,8 +57,10 @@ pub(super) async fn keep_connected(shared: &Arc<Shared>) {
         if was_connected && !matches!(ended, Err(LinkError::Returns)) {
             shared.parents.note_served(&origin);
         }
-        // TLS has found that.
-        if matches!(&ended, Err(LinkError::Io(why)) if why.kind() == ErrorKind::InvalidData) {
+        // TLS has found that. Before, a certificate may have been refused.
+        if was_connected
+            && matches!(&ended, Err(LinkError::Io(why)) if why.kind() == ErrorKind::InvalidData)
+        {
             shared.note_wrong_bytes();
         }
         if was_connected {
