@@ -284,7 +284,7 @@ impl RunArgs {
     }
 }
 
-/// What a gigabyte costs over a link that is paid by the hour, in reads.
+/// The price of a gigabyte over a link that is paid by the hour, in reads.
 fn per_gb(reads_per_hour: f64, rate: Rate) -> f64 {
     let hour = Duration::from_secs(3_600).as_secs_f64();
     reads_per_hour / (rate.bytes_per_second() as f64 * hour / 1e9)

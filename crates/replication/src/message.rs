@@ -293,7 +293,7 @@ impl Stock {
         Bytes(self.bytes.0.saturating_sub(self.valid_bytes.0))
     }
 
-    /// Those of them that are pushed to the replica.
+    /// The part of them that is pushed to the replica.
     pub(crate) fn to_come(&self) -> Bytes {
         Bytes(self.missing().0.saturating_sub(self.unsubscribed_bytes.0))
     }

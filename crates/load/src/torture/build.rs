@@ -29,7 +29,7 @@ const BELOW: usize = 2;
 /// The clocks of the origin that stands by.
 const STANDBY_RATE: i64 = -300;
 
-/// What the machines are built from.
+/// The parts that the machines are built from.
 struct Builder<'a> {
     folder: &'a PrivateFolder,
     torture: &'a Torture,

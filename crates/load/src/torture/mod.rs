@@ -102,7 +102,7 @@ pub enum Sabotage {
     Clock,
 }
 
-/// What a run has beside an origin with its own disk and three replicas.
+/// The parts of a run beside an origin with its own disk and three replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
     /// The log is in three NATS servers, one of which is killed every ten seconds.
@@ -126,7 +126,7 @@ pub struct Torture {
     pub program: PathBuf,
     /// The deliberate fault.
     pub sabotage: Option<Sabotage>,
-    /// What there is in addition.
+    /// The additional parts.
     pub parts: Parts,
     /// The requested run, for the results.
     pub asked: Program,

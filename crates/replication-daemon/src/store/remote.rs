@@ -189,7 +189,7 @@ impl Attached {
         Some(all)
     }
 
-    /// Those of these bodies that are in the bucket by now.
+    /// The bodies among these that are in the bucket by now.
     pub(super) fn look_for(&self, digests: Vec<Digest>) -> Vec<(Digest, Bytes)> {
         self.bucket.look_for(digests)
     }

@@ -25,7 +25,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// Longest run.
 const MOST: Duration = Duration::from_secs(3_600);
 
-/// What a receiver does wrong.
+/// The fault of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Every third piece that it sends has other bytes.
@@ -88,7 +88,7 @@ impl Outcome {
     }
 }
 
-/// What happens.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// The parent gets to know that a receiver wants these pieces.
@@ -136,7 +136,7 @@ struct World {
     events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
     order: u64,
     receivers: BTreeMap<u32, Receiver>,
-    /// What the parent has to send, by receiver, and whose turn was last.
+    /// Pieces that the parent has to send, by receiver, and the receiver of the last one.
     wants: BTreeMap<u32, BTreeSet<u32>>,
     last_turn: u32,
     is_sending: bool,

@@ -47,7 +47,7 @@ pub struct Exchange {
     gap: Duration,
 }
 
-/// What is known of a piece.
+/// The state of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Piece {
     /// It waits for its turn at its source.
@@ -71,7 +71,7 @@ struct Neighbour {
     owed: VecDeque<u32>,
 }
 
-/// What became of a piece from a neighbour.
+/// The outcome of a piece from a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// It is new, and to be stored.

@@ -301,7 +301,7 @@ impl<P: Clone> Origin<P> {
             let version = self.state.image.objects.get(*path);
             let is_here =
                 |version: &Version| self.bodies.references.is_stored(&version.content.digest);
-            // What is here makes room for urgent bodies.
+            // A body that is here makes room for urgent ones.
             version.is_some_and(is_here) || self.is_expected(path)
         };
         let current = |path: &Path| {

@@ -129,7 +129,7 @@ pub(super) struct Distributions {
     last: DistributionId,
     /// The highest rate to each replica so far, in bytes per second.
     best: BTreeMap<ReplicaId, f64>,
-    /// Those that would be late at replicas below relays.
+    /// Publications that would be late at replicas below relays.
     pub(super) below: UrgentBelow,
 }
 

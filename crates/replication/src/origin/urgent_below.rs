@@ -126,7 +126,7 @@ impl<P: Clone> Origin<P> {
         Some(replica).filter(is_here).or_else(below).filter(is_here)
     }
 
-    /// What has made room for urgent bodies waits again.
+    /// Bodies that have made room for urgent ones wait again.
     fn resume_pushes(&mut self, replica: ReplicaId) {
         if let Some(peer) = self.peers.get_mut(&replica) {
             let aside = core::mem::take(&mut peer.absent);
