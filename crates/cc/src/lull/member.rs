@@ -117,7 +117,7 @@ impl Member {
         self.is_apart
     }
 
-    /// Its weight.
+    /// Its weight: how long it leads, relative to others.
     pub fn weight(&self) -> u32 {
         self.weight
     }
@@ -129,11 +129,6 @@ impl Member {
         if self.leads(path) {
             path.set_leader(0, None, 0);
         }
-    }
-
-    /// How long it leads, relative to others.
-    pub(crate) fn weight(&self) -> u32 {
-        self.weight
     }
 
     /// Whether it carries the path's window.
