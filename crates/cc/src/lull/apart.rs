@@ -1,7 +1,7 @@
 //! Whether a connection has a longer path than the others with which it shares one.
 //!
 //! Hosts of one network may be at different distances. To a shared path, the pairs of a farther host always meet a
-//! queue, and the background leaves to nobody. While others meet none, such pairs are evidence: a queue would delay
+//! queue, and the background leaves without a reason. While others meet none, such pairs are evidence: a queue would delay
 //! others as well.
 
 /// A connection is apart after so many pairs that took longer, over so many microseconds.

@@ -124,7 +124,7 @@ pub enum Link {
     },
 }
 
-/// What sets a cell apart from a plain one.
+/// A property that sets a cell apart from a plain one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Variation {
@@ -181,7 +181,7 @@ pub struct Cell {
     pub queue: Queue,
     /// How the queue is served.
     pub link: Link,
-    /// What sets it apart.
+    /// The property that sets it apart.
     pub variation: Variation,
     /// The traffic that is measured for interference.
     pub foreground: Foreground,

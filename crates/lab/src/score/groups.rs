@@ -191,14 +191,7 @@ impl Group {
             Group::Crowd => {
                 grid(all, &[Queue::bdp(1), Queue::bdp(4)], &[64], Foreground::Established)
             }
-            Group::Lasting => {
-                let third = match set {
-                    Set::Tuned => (2, 60),
-                    Set::HeldOut | Set::Downloads => (5, 120),
-                };
-                let networks = [two[0], two[1], third.into()];
-                grid(&networks, &[Queue::bdp(1), Queue::bdp(8)], &[1, 8], Foreground::Lasting)
-            }
+            Group::Lasting => lasting(set, seed),
             Group::Udp => {
                 let queues =
                     [Queue::SHALLOW, Queue::bdp(1), Queue::bdp(4), Queue::Red, Queue::Codel];
@@ -302,6 +295,17 @@ fn local(mut cells: Vec<Cell>) -> Vec<Cell> {
     cells
 }
 
+/// Networks on which a download never ends.
+fn lasting(set: Set, seed: u64) -> Vec<Cell> {
+    let networks = set.networks();
+    let third = match set {
+        Set::Tuned => (2, 60),
+        Set::HeldOut | Set::Downloads => (5, 120),
+    };
+    let networks = [networks[0], networks[1], third.into()];
+    grid(&networks, &[Queue::bdp(1), Queue::bdp(8)], &[1, 8], Foreground::Lasting, seed)
+}
+
 fn varied(mut cells: Vec<Cell>, variation: Variation) -> Vec<Cell> {
     cells.iter_mut().for_each(|cell| cell.variation = variation);
     cells
@@ -310,7 +314,7 @@ fn varied(mut cells: Vec<Cell>, variation: Variation) -> Vec<Cell> {
 /// Links whose rate changes at random, with the buffers of cellular links.
 fn cellular(set: Set, seed: u64) -> Vec<Cell> {
     let networks: [Network; 2] = match set {
-        Set::Tuned => [(4, 50), (20, 40)].map(Network::from),
+        Set::Tuned | Set::Downloads => [(4, 50), (20, 40)].map(Network::from),
         Set::HeldOut => [(2, 70), (10, 60)].map(Network::from),
     };
     let cubic = Foreground::Bulk(ForegroundControl::Cubic);
@@ -325,7 +329,7 @@ fn cellular(set: Set, seed: u64) -> Vec<Cell> {
 /// Links within a building. A BDP is 8 packets at 100 Mbit/s, and 83 at 1 Gbit/s.
 fn lan(set: Set, seed: u64) -> Vec<Cell> {
     let (slow, fast) = match set {
-        Set::Tuned => (12, 2),
+        Set::Tuned | Set::Downloads => (12, 2),
         Set::HeldOut => (24, 4),
     };
     let cubic = Foreground::Bulk(ForegroundControl::Cubic);

@@ -31,7 +31,7 @@ pub(super) struct Bottleneck {
     pub(super) link: LinkId,
     /// The source and the destination of the background's data.
     pub(super) ends: (NodeId, NodeId),
-    /// Those of the foreground's, in turn.
+    /// Sources and destinations of the foreground's downloads, in turn.
     pub(super) foreground_ends: Vec<(NodeId, NodeId)>,
     rate: Rate,
     trace: Option<Trace>,

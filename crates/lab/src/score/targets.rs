@@ -24,7 +24,7 @@ struct Target {
     never: f64,
 }
 
-/// What a target judges.
+/// The value that a target judges.
 enum Value {
     /// A value of the cell.
     Own(fn(&CellScore) -> Option<f64>),
@@ -37,11 +37,11 @@ enum Value {
 /// A target, and the cells that reach it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// What is judged, and how.
+    /// The value that is judged, and its limit.
     pub target: String,
     /// Cells that have a value.
     pub cells: usize,
-    /// Those of them at the limit.
+    /// Cells at the limit.
     pub at_limit: usize,
     /// The median and the worst value; none without cells.
     pub spread: Option<Spread>,
