@@ -1,5 +1,5 @@
 // Asks the site which pages are likely next, and has them fetched while nothing else is going on.
-// docs/web-protocol.md has what it sends and gets, docs/prefetch-safety.md why.
+// docs/reference/web-protocol.md has what it sends and gets, docs/prefetch-safety.md why.
 //
 // It is served without its comments, and with shorter names. It keeps nothing beyond the page, no cookies
 // and no storage, but one word once something answers in the site's place: sessionStorage.lull.

@@ -1,6 +1,6 @@
 // The service worker behind lull web --service-worker: fetches pages from a port of their own, keeps
 // them, and shows a copy if the proxy says so in its answer to that very navigation, and only then.
-// docs/prefetch-safety.md says why, docs/web-protocol.md what it sends and gets.
+// docs/prefetch-safety.md says why, docs/reference/web-protocol.md what it sends and gets.
 //
 // Before it the proxy writes PORT, where to fetch from, 0 for a worker that is to go; and LIFE, for how
 // many milliseconds it stays without a word from a page. It is served without its comments.

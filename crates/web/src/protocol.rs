@@ -1,4 +1,4 @@
-//! The messages between the script in the browser and the proxy, in JSON: `docs/web-protocol.md`.
+//! The messages between the script in the browser and the proxy, in JSON: `docs/reference/web-protocol.md`.
 //!
 //! A browser may send anything. So messages are parsed within limits, and those beyond are rejected as a
 //! whole; other modules judge their meaning.
@@ -41,7 +41,7 @@ pub enum Rejected {
     #[error("the message has {0} bytes, at most {MAX_MESSAGE_BYTES} are allowed")]
     TooLong(usize),
     /// The JSON is invalid.
-    #[error("the message does not conform to docs/web-protocol.md: {0}")]
+    #[error("the message does not conform to docs/reference/web-protocol.md: {0}")]
     Json(#[from] serde_json::Error),
     /// Of another version.
     #[error("the message is of version {0}, not {VERSION}")]

@@ -270,7 +270,7 @@ fn long_lists_come_compressed_and_are_followed() {
     needs!(command("nginx"));
     let long = |name: &str| format!("/{}/{name}", ["long"; 100].join("/"));
     let pages = ["a", "b", "c", "d"].map(long);
-    // According to docs/web-protocol.md a list is compressed from 500 bytes on: one of these is longer.
+    // According to docs/reference/web-protocol.md a list is compressed from 500 bytes on: one of these is longer.
     assert!(pages[0].len() > 500);
     let bench = Bench::of(20, 9, pages.each_ref().map(String::as_str));
     let (report, _, _kept) = hinted(&bench);

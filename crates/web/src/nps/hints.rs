@@ -1,4 +1,4 @@
-//! Hints and reports: the messages of the script (`docs/web-protocol.md`).
+//! Hints and reports: the messages of the script (`docs/reference/web-protocol.md`).
 
 use std::sync::Arc;
 use std::time::Duration;

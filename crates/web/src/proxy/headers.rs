@@ -86,7 +86,7 @@ pub(crate) fn check(
     })
 }
 
-/// Whether `X-Lull` marks a prefetch or the probe before it (`docs/web-protocol.md`). The site decides
+/// Whether `X-Lull` marks a prefetch or the probe before it (`docs/reference/web-protocol.md`). The site decides
 /// whether it is valid.
 fn is_mark(value: &HeaderValue) -> bool {
     value == "1" || value == "0"

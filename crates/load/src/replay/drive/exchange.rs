@@ -26,7 +26,7 @@ const AGENT: &str = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, 
     Chrome/156.0.0.0 Safari/537.36";
 /// The field by which proxies that trust the client's address distinguish clients.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// The mark of a request that yields: `docs/web-protocol.md`.
+/// The mark of a request that yields: `docs/reference/web-protocol.md`.
 const MARK: HeaderName = HeaderName::from_static("x-lull");
 /// The mark of a probe for a cache in front.
 const PROBE: HeaderValue = HeaderValue::from_static("0");

@@ -1,4 +1,4 @@
-//! The script's messages to `lull web`, and the answers: `docs/web-protocol.md`.
+//! The script's messages to `lull web`, and the answers: `docs/reference/web-protocol.md`.
 //!
 //! This crate does not depend on that one; it sends the messages of a browser.
 

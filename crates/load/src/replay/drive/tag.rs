@@ -1,4 +1,4 @@
-//! The tag of `lull web` in a page: `docs/web-protocol.md`.
+//! The tag of `lull web` in a page: `docs/reference/web-protocol.md`.
 
 use std::time::Duration;
 
