@@ -74,7 +74,7 @@ sys.exit(child.wait())";
     let inside = "import socket, sys, time
 _, (fd,), _, _ = socket.recv_fds(socket.socket(fileno=int(sys.argv[1])), 1, 1)
 sock = socket.socket(fileno=fd)
-state = lambda: (sock.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), sock.getsockopt(0, 1))
+state = lambda: (sock.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), sock.getsockopt(0, 1) & 0xfc)
 deadline = time.monotonic() + 20
 while state()[0] != sys.argv[2] and time.monotonic() < deadline:
     time.sleep(0.02)

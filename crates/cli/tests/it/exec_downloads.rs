@@ -339,7 +339,7 @@ listener = socket.create_server(('127.0.0.1', 0))
 client = socket.create_connection(listener.getsockname())
 print(client.getsockopt(6, 13, 16).rstrip(bytes(1)).decode())
 client.setsockopt(6, 13, b'reno')
-print(client.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), client.getsockopt(0, 1))";
+print(client.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), client.getsockopt(0, 1) & 0xfc)";
     let mut command = lull(&["exec", "--cc", &control.0, "--automatic", "--quiet"]);
     command.args(["--direction", "receive", "--", "python3", "-c", script]);
     let said = finish(&mut command);

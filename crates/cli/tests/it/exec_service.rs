@@ -19,7 +19,7 @@ listener = socket.socket(fileno=3)
 client = socket.create_connection(listener.getsockname())
 server, _ = listener.accept()
 print(os.environ['LISTEN_FDS'], os.environ['LISTEN_FDNAMES'], os.environ['EMPTY'] == '',
-    server.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), server.getsockopt(0, 1))";
+    server.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), server.getsockopt(0, 1) & 0xfc)";
     let systemd = "import os, socket, sys
 listener = socket.create_server(('127.0.0.1', 0))
 os.dup2(listener.fileno(), 3)

@@ -13,7 +13,7 @@ const REPORTS: &str = "import socket
 listener = socket.create_server(('127.0.0.1', 0))
 client = socket.create_connection(listener.getsockname())
 client.sendall(bytes(2000))
-print(client.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), client.getsockopt(0, 1))";
+print(client.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), client.getsockopt(0, 1) & 0xfc)";
 
 /// As systemd does for a unit with `Slice=`, and a container engine with a parent cgroup: a process comes into a
 /// cgroup inside the slice before its program starts.

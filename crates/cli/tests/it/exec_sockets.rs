@@ -248,7 +248,7 @@ inner = '''import socket
 l = socket.socket(fileno=0)
 c = socket.create_connection(l.getsockname())
 a, _ = l.accept()
-print(a.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), a.getsockopt(0, 1))'''
+print(a.getsockopt(6, 13, 16).rstrip(bytes(1)).decode(), a.getsockopt(0, 1) & 0xfc)'''
 subprocess.run([sys.argv[1], 'exec', '--cc', 'reno', '--', 'python3', '-c', inner], check=True)";
     let mut command = Command::new("python3");
     command.args(["-c", script, LULL]);

@@ -307,7 +307,7 @@ fn both_mounts_have_equal_options_and_ours_less_requests() {
         if let Some(scratch) = scratch.filter(|_| counts[0] > 1_000) {
             // If both are still there, so are all counted ones.
             let of = |name: &str| options(&process, &scratch.path().join(name));
-            if let (Some(replica), Some(plain)) = (of("mount"), of("plain")) {
+            if let (Some(replica), Some(plain)) = (of("mount"), of("beside")) {
                 seen = Some((replica, plain, counts));
             }
         }

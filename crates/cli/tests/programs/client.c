@@ -25,6 +25,6 @@ int main(void)
 	getsockopt(client, IPPROTO_TCP, TCP_CONGESTION, name, &length);
 	length = sizeof(tos);
 	getsockopt(client, IPPROTO_IP, IP_TOS, &tos, &length);
-	printf("%s %d\n", name, tos);
+	printf("%s %d\n", name, tos & 0xfc);
 	return 0;
 }

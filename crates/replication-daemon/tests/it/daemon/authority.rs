@@ -26,12 +26,15 @@ fn failed_renewal_is_retried_until_it_succeeds() {
         site.reach(sequence).await;
         site.origin().begin_rotation().expect("written");
         // A certificate that cannot be recorded is not issued.
-        let in_the_way = site.folder().join("origin/identity.new");
-        fs::create_dir(&in_the_way).expect("a folder");
+        let [identity, kept] =
+            ["identity.json", "kept"].map(|name| site.folder().join("origin").join(name));
+        fs::rename(&identity, &kept).expect("moved");
+        fs::create_dir(&identity).expect("a folder");
         site.told(0, |event| matches!(event, ReplicaEvent::NotRenewed(_))).await;
         let finished = site.origin().finish_rotation().unwrap_err().to_string();
         assert!(finished.starts_with("replica-0 would be rejected afterwards"), "{finished}");
-        fs::remove_dir(in_the_way).expect("it is empty");
+        fs::remove_dir(&identity).expect("it is empty");
+        fs::rename(kept, identity).expect("moved back");
         patient("it has a new certificate", || site.origin().finish_rotation().is_ok()).await;
         site.stop().await;
     });

@@ -75,7 +75,8 @@ fn renamed_and_changed_file_costs_its_changed_chunks() {
         let cost = sent(&site) - before;
         let read = site.read(0, "b/image").await.expect("it is there");
         assert_eq!(Digest::of(&read), Digest::of(&new));
-        assert!(cost <= new.len() as u64 * 3 / 100, "{cost} bytes");
+        // The changed places are as many as in a file of twice its size.
+        assert!(cost <= new.len() as u64 * 6 / 100, "{cost} bytes");
         site.stop().await;
     });
 }

@@ -206,6 +206,14 @@ fn messages_to_replicas_have_fixed_bytes() {
             hex(ToReplica::Vouched { question: 1, refusal: Some(Refusal::Revoked) }),
             "4b 010000000000000001040000000000000000",
         ),
+        (
+            hex(ToReplica::Urgent(vec![Urgent {
+                at: sequence,
+                within: b"a".to_vec(),
+                replicas: vec![ReplicaId(7)],
+            }])),
+            "4c 0100000002000000000000000100610100000007000000",
+        ),
     ]);
 }
 
