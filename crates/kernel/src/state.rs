@@ -210,6 +210,7 @@ impl Location {
 
     /// That of the maps that are pinned in a folder.
     fn of(folder: &PinFolder, name: &str) -> Self {
+        #[expect(clippy::disallowed_methods, reason = "the time of loading, read once")]
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Location {
             name: name.to_owned(),

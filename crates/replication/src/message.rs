@@ -294,7 +294,7 @@ impl Stock {
     }
 
     /// The part of them that is pushed to the replica.
-    pub(crate) fn to_come(&self) -> Bytes {
+    pub(crate) fn missing_and_pushed(&self) -> Bytes {
         Bytes(self.missing().0.saturating_sub(self.unsubscribed_bytes.0))
     }
 }

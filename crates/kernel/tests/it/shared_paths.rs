@@ -217,7 +217,7 @@ fn connections_to_more_networks_than_the_table_has_run_nice() {
         let (server, _) = listener.accept().unwrap();
         connections.push(Connection { client, server });
     }
-    assert_eq!(lull.status().unshared_connections() as usize, beyond);
+    assert_eq!(lull.status().unshared_connections(), beyond);
     assert_eq!(lull.members().len(), COUNT - beyond);
     for connection in &mut connections {
         connection.carry(1_000);

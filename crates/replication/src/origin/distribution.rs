@@ -242,7 +242,7 @@ impl Host {
         self.shows_since = self.shows_since.or(shows.then_some(now));
         let is_later = |at: LocalTime| self.shows_since.is_some_and(|since| since < at);
         let report = known.report.filter(|(at, _)| is_later(*at));
-        let reported = report.map(|(at, report)| (at, report.stock.to_come().0));
+        let reported = report.map(|(at, report)| (at, report.stock.missing_and_pushed().0));
         let missing = match (self.missing, reported) {
             (Some(missing), Some((_, reported))) => missing.min(reported),
             (Some(missing), None) => missing,
