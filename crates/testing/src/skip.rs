@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Reports that `test` was skipped, and why: on stderr, and in the file in `LULL_SKIPPED_FILE`.
 ///
-/// The test itself then returns; [`needs!`] does both.
+/// The test itself then returns; [`needs!`](crate::needs) does both.
 ///
 /// # Panics
 /// If that file cannot be written: an unreported skip would count as a pass.
