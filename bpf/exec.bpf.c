@@ -11,6 +11,7 @@
 #include "kernel.h"
 #include <bpf/bpf_endian.h>
 #include "exec.h"
+#include "exec_sockets.h"
 
 #define INLINE inline __attribute__((always_inline))
 
@@ -66,25 +67,6 @@ struct {
 	__type(key, struct destination);
 	__type(value, u32);
 } silent_if_marked SEC(".maps");
-
-/* The sockets that `lull exec --pid` has moved out of this background since. Connections accepted
- * by their listeners are moved with them. crates/kernel/src/release.rs finds the map by its
- * name. */
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
-	__type(key, int);
-	__type(value, u32);
-} lull_released SEC(".maps");
-
-/* The window clamp that the program has chosen for a socket. Accepted connections have their listener's. The programs for
- * received traffic set lower ones only. */
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
-	__type(key, int);
-	__type(value, u32);
-} window_clamps SEC(".maps");
 
 /* The weight of each socket, for `lull`: the loader puts its map here. */
 struct {

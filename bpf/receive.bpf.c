@@ -11,6 +11,7 @@
 #include <bpf/bpf_endian.h>
 #define LULL_INLINE inline __attribute__((always_inline))
 #define NICE_INLINE inline __attribute__((always_inline))
+#include "exec_sockets.h"
 #include "receive.h"
 #include "receive_path.h"
 
@@ -34,23 +35,6 @@ struct {
 	__type(key, int);
 	__type(value, u32);
 } adopted_listeners SEC(".maps");
-
-/* The sockets that `lull exec --pid` has moved out of this background: the loader puts the map of
- * exec.bpf.c here. */
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
-	__type(key, int);
-	__type(value, u32);
-} lull_released SEC(".maps");
-
-/* The window clamp that the program has chosen for a socket: likewise the map of exec.bpf.c. */
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
-	__type(key, int);
-	__type(value, u32);
-} window_clamps SEC(".maps");
 
 enum {
 	LEVEL_TCP = 6,

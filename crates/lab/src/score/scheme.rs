@@ -134,54 +134,45 @@ impl FromStr for Scheme {
 }
 
 /// A part of Lull that `lull lab score --without` leaves out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AblatedPart {
     /// Connections of a host share a window.
     Sharing,
     /// The host's own foreground is counted.
     HostForeground,
-    /// See [`Part::Memory`].
-    Memory,
-    /// See [`Part::FloorByTime`].
-    FloorByTime,
-    /// See [`Part::MinimumProgress`].
-    MinimumProgress,
-    /// See [`Part::ShallowRules`].
-    ShallowRules,
-    /// See [`Part::NoiseFloor`].
-    NoiseFloor,
-    /// See [`Part::Trains`].
-    Trains,
-    /// See [`Part::LongerPath`].
-    LongerPath,
-    /// See [`Part::EmptyingRound`].
-    EmptyingRound,
+    /// A part of the shared path.
+    OfPath(Part),
 }
 
 impl AblatedPart {
-    const ALL: [(AblatedPart, &str, Option<Part>); 10] = [
-        (AblatedPart::Sharing, "sharing", None),
-        (AblatedPart::HostForeground, "host-foreground", None),
-        (AblatedPart::Memory, "memory", Some(Part::Memory)),
-        (AblatedPart::FloorByTime, "floor-by-time", Some(Part::FloorByTime)),
-        (AblatedPart::MinimumProgress, "minimum-progress", Some(Part::MinimumProgress)),
-        (AblatedPart::ShallowRules, "shallow-rules", Some(Part::ShallowRules)),
-        (AblatedPart::NoiseFloor, "noise-floor", Some(Part::NoiseFloor)),
-        (AblatedPart::Trains, "trains", Some(Part::Trains)),
-        (AblatedPart::LongerPath, "longer-path", Some(Part::LongerPath)),
-        (AblatedPart::EmptyingRound, "emptying-round", Some(Part::EmptyingRound)),
+    const ALL: [(AblatedPart, &str); 10] = [
+        (AblatedPart::Sharing, "sharing"),
+        (AblatedPart::HostForeground, "host-foreground"),
+        (AblatedPart::OfPath(Part::Memory), "memory"),
+        (AblatedPart::OfPath(Part::FloorByTime), "floor-by-time"),
+        (AblatedPart::OfPath(Part::MinimumProgress), "minimum-progress"),
+        (AblatedPart::OfPath(Part::ShallowRules), "shallow-rules"),
+        (AblatedPart::OfPath(Part::NoiseFloor), "noise-floor"),
+        (AblatedPart::OfPath(Part::Trains), "trains"),
+        (AblatedPart::OfPath(Part::LongerPath), "longer-path"),
+        (AblatedPart::OfPath(Part::EmptyingRound), "emptying-round"),
     ];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
-        Self::ALL[self as usize].1
+        Self::ALL.into_iter().find(|part| part.0 == self).expect("each part has a name").1
     }
 
     fn leave_out(self, path: &SharedPath) {
-        if let Some(part) = Self::ALL[self as usize].2 {
+        if let AblatedPart::OfPath(part) = self {
             path.lock().leave_out(part);
         }
+    }
+}
+
+impl Serialize for AblatedPart {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 

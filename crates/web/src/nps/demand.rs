@@ -223,7 +223,7 @@ impl Exchange for Demand {
         let Some(target) = request.uri.path_and_query() else { return };
         let is_answered = request.method == Method::GET && outcome.status == 200;
         // Scripts and frames request URLs without navigations, often such that look like pages.
-        let is_nobodys = UrlKind::of(target.path()) == UrlKind::Page
+        let is_no_navigation = UrlKind::of(target.path()) == UrlKind::Page
             && !script_insertion::is_document(&request.headers);
         if let Some(time) = outcome.time_to_first_byte.filter(|_| is_answered) {
             shared.counts.demand.record(time);
@@ -240,7 +240,7 @@ impl Exchange for Demand {
         if is_answered && is_shareable && self.is_plain && outcome.failure.is_none() {
             shared.knowledge.lengths.record(target.as_str(), outcome.bytes);
         }
-        if is_nobodys {
+        if is_no_navigation {
             return;
         }
         let is_taken = shared.knowledge.learner.visited(Visited {

@@ -192,8 +192,8 @@ mod tests {
                 visitor(&with(&[(name, value)]), &Harmless::default(), DeliveryMethod::Cache)
             };
             assert_eq!(found("ann"), Err(Excluded::Identified(name)));
-            for nobody in ["", " ", "-", "(null)"] {
-                assert_eq!(found(nobody), Ok(Visitor::Cookieless), "{name}: {nobody:?}");
+            for absent in ["", " ", "-", "(null)"] {
+                assert_eq!(found(absent), Ok(Visitor::Cookieless), "{name}: {absent:?}");
             }
         }
     }

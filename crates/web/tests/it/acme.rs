@@ -10,7 +10,7 @@ use lull_testing::free_port;
 use lull_web::proxy::{AcmeConfig, Config, Event, SiteConfig};
 use serde_json::json;
 
-use crate::common::{LIMIT, Proxy, answering, certificate, nobody, proxy_with};
+use crate::common::{LIMIT, Proxy, answering, certificate, proxy_with, unused_address};
 
 /// Ends with the test.
 struct Kept(Child);
@@ -100,7 +100,7 @@ fn proxy(folder: &Path, authority: &Authority, http: u16) -> Proxy {
             format!("http://127.0.0.1:{http}").parse().unwrap(),
         ];
     };
-    proxy_with(nobody(), with, None)
+    proxy_with(unused_address(), with, None)
 }
 
 /// Who has issued the certificate that clients get.
@@ -148,7 +148,7 @@ fn unreachable_authority_is_reported_and_the_site_served() {
     let folder = tempfile::tempdir().unwrap();
     certificate(folder.path());
     let http = free_port();
-    let directory = format!("https://localhost:{}/dir", nobody().port());
+    let directory = format!("https://localhost:{}/dir", unused_address().port());
     let authority = Authority {
         directory,
         _dns: start(&mut Command::new("true")),

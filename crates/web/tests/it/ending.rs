@@ -83,7 +83,7 @@ fn stalled_access_log_blocks_neither_reload_nor_shutdown() {
     let reader = File::options().read(true).write(true).open(&pipe).unwrap();
     let log = AccessLog::File(pipe);
     let change = |config: &mut Config| config.access_log = Some(log);
-    let proxy = proxy_with(common::nobody(), change, Some(Arc::new(Empty)));
+    let proxy = proxy_with(common::unused_address(), change, Some(Arc::new(Empty)));
     let mut client = proxy.connect();
     for _ in 0..REQUESTS / 100 {
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100));
@@ -131,7 +131,7 @@ impl Site for Busy {
 fn request_received_before_the_drain_is_answered() {
     let ((begun, has_begun), (go_on, wait)) = (channel(), channel());
     let site = Busy { begun: Mutex::new(begun), go_on: Mutex::new(wait) };
-    let proxy = proxy_with(common::nobody(), |_| {}, Some(Arc::new(site)));
+    let proxy = proxy_with(common::unused_address(), |_| {}, Some(Arc::new(site)));
     let mut used = proxy.connect();
     used.send("GET /before HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(used.answer().status(), 200);
@@ -162,7 +162,7 @@ fn request_received_before_the_drain_is_answered() {
 fn request_in_flight_when_the_drain_begins_is_answered() {
     let started = Instant::now();
     let (proxy, mut clients) = loop {
-        let proxy = proxy_with(common::nobody(), |_| {}, Some(Arc::new(Empty)));
+        let proxy = proxy_with(common::unused_address(), |_| {}, Some(Arc::new(Empty)));
         let mut clients: Vec<_> = (0..8).map(|_| proxy.connect()).collect();
         proxy.wait("connections", |totals| totals.open_connections == 8);
         let begun = Instant::now();
@@ -185,7 +185,7 @@ fn request_in_flight_when_the_drain_begins_is_answered() {
 
 #[test]
 fn idle_proxy_drains_at_once() {
-    let proxy = proxy(common::nobody());
+    let proxy = proxy(common::unused_address());
     proxy.server.drain();
     wait_until("it does not end", || proxy.server.is_drained());
 }

@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 
 use crate::browser::chromium::{self, Chromium};
 use crate::common::nginx::Nginx;
-use crate::common::{LIMIT, Proxy, certificate, header, nobody, proxy_with, upstream};
+use crate::common::{LIMIT, Proxy, certificate, header, proxy_with, unused_address, upstream};
 
 fn block_on(future: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -86,7 +86,7 @@ fn http2_server(most: usize) -> SocketAddr {
 
 fn proxy_to(upstream: &str) -> Proxy {
     let upstream = UpstreamConfig::new(upstream.parse().unwrap());
-    proxy_with(nobody(), |config: &mut Config| config.sites[0].upstream = upstream, None)
+    proxy_with(unused_address(), |config: &mut Config| config.sites[0].upstream = upstream, None)
 }
 
 async fn http2_client(proxy: &Proxy) -> SendRequest<TestBody> {
@@ -165,7 +165,7 @@ fn closed_http2_connection_is_replaced() {
     for _ in 0..5 {
         assert_eq!(proxy.get("/").status(), 200);
     }
-    let missing = proxy_to(&format!("h2c://{}", nobody()));
+    let missing = proxy_to(&format!("h2c://{}", unused_address()));
     assert_eq!(missing.get("/").status(), 502);
 }
 
@@ -193,7 +193,7 @@ fn nginx_is_an_upstream_over_http2_and_tls() {
         let mut upstream = UpstreamConfig::new(upstream.parse().unwrap());
         upstream.roots = Some(files.certificates.clone());
         let change = |config: &mut Config| config.sites[0].upstream = upstream;
-        let proxy = proxy_with(nobody(), change, None);
+        let proxy = proxy_with(unused_address(), change, None);
         assert_eq!(proxy.get("/a").text(), format!("HTTP/2.0 {scheme} site.example GET"));
         let answer = proxy.exchange(
             "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n\

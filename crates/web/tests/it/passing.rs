@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Answer, answering, get, header, mirror, nobody, proxy, proxy_with, upstream};
+use crate::common::{
+    Answer, answering, get, header, mirror, proxy, proxy_with, unused_address, upstream,
+};
 use bytes::Bytes;
 use http::{HeaderValue, Request, header::COOKIE, request};
 use http_body_util::{BodyExt as _, Empty};
@@ -342,7 +344,7 @@ fn early_answer_reaches_a_client_that_still_sends() {
         peer.stream.get_ref().shutdown(Shutdown::Write).unwrap();
         let _ = std::io::copy(&mut peer.stream, &mut std::io::sink());
     });
-    for (upstream, status) in [(refusing, 413), (nobody(), 502)] {
+    for (upstream, status) in [(refusing, 413), (unused_address(), 502)] {
         let proxy = proxy(upstream);
         let mut client = proxy.connect();
         // More than all kernels on the way can buffer.
@@ -569,8 +571,11 @@ fn request_over_a_unix_socket_is_served() {
         stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nunix").unwrap();
     });
     let upstream = format!("unix:{}", path.display()).parse().unwrap();
-    let proxy =
-        proxy_with(common::nobody(), |config| config.sites[0].upstream.servers[0] = upstream, None);
+    let proxy = proxy_with(
+        common::unused_address(),
+        |config| config.sites[0].upstream.servers[0] = upstream,
+        None,
+    );
     assert_eq!(proxy.exchange(get("/")).text(), "unix");
 }
 

@@ -222,7 +222,7 @@ fn certificate_of_an_https_upstream_is_verified() {
     let url = format!("https://localhost:{}", behind.address().port());
     let roots = folder.path().join("cert.pem");
     let front = proxy_with(
-        common::nobody(),
+        common::unused_address(),
         |config| {
             config.sites[0].upstream.servers[0] = url.parse().unwrap();
             config.sites[0].upstream.roots = Some(roots);
@@ -232,7 +232,7 @@ fn certificate_of_an_https_upstream_is_verified() {
     let answer = front.get("/path");
     assert!(answer.text().starts_with("GET /path HTTP/1.1\r\n"), "{answer:?}");
     let doubting = proxy_with(
-        common::nobody(),
+        common::unused_address(),
         |config| config.sites[0].upstream.servers[0] = url.parse().unwrap(),
         None,
     );

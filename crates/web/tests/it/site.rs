@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use crate::common::far::{WAY, way_to};
-use crate::common::{header, mirror, nobody, proxy_with, upstream};
+use crate::common::{header, mirror, proxy_with, unused_address, upstream};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, header as names, request, response};
 use http_body::{Body as _, Frame};
@@ -112,7 +112,7 @@ fn shouting(address: std::net::SocketAddr) -> (common::Proxy, Arc<Shouting>) {
 
 #[test]
 fn site_answers_its_own_paths() {
-    let (proxy, _) = shouting(nobody());
+    let (proxy, _) = shouting(unused_address());
     assert_eq!(proxy.get("/.lull/hints").text(), "hints");
     let mut client = proxy.connect();
     client.send("POST /.lull/beacon HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
@@ -156,7 +156,7 @@ fn upstream_time_excludes_the_network_path() {
         (upstream.servers[0], upstream.roots) = (url.parse().unwrap(), Some(roots));
         config.background = Options::new().carrier(Carrier::UserSpace);
     };
-    let proxy = proxy_with(nobody(), change, Some(Arc::clone(&site) as _));
+    let proxy = proxy_with(unused_address(), change, Some(Arc::clone(&site) as _));
     proxy.get("/loud");
     proxy.wait("an end", |totals| totals.responses[2] == 1);
     let outcomes = site.outcomes.lock().unwrap();

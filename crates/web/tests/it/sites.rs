@@ -20,7 +20,7 @@ use lull_web::proxy::{
 };
 
 use crate::common::{
-    Answer, Away, Client, LIMIT, Proxy, answering, nobody, proxy_with, proxy_with_hooks,
+    Answer, Away, Client, LIMIT, Proxy, answering, proxy_with, proxy_with_hooks, unused_address,
 };
 
 /// A server that says its name and what it was asked.
@@ -50,7 +50,7 @@ fn proxy(sites: Vec<SiteConfig>, change: impl FnOnce(&mut Config)) -> Proxy {
         config.sites = sites;
         change(config);
     };
-    proxy_with(nobody(), with, None)
+    proxy_with(unused_address(), with, None)
 }
 
 fn get(proxy: &Proxy, host: &str, path: &str) -> Answer {
@@ -106,7 +106,7 @@ fn route_sends_its_paths_to_another_server() {
 
 #[test]
 fn another_server_answers_if_one_cannot_be_reached() {
-    let mut site = site(&[], nobody());
+    let mut site = site(&[], unused_address());
     site.upstream.servers.push(server(named("second")));
     let proxy = self::proxy(vec![site], |_| {});
     for _ in 0..10 {
@@ -120,8 +120,8 @@ fn another_server_answers_if_one_cannot_be_reached() {
 
 #[test]
 fn answer_is_502_if_no_server_can_be_reached() {
-    let mut site = site(&[], nobody());
-    site.upstream.servers.push(server(nobody()));
+    let mut site = site(&[], unused_address());
+    site.upstream.servers.push(server(unused_address()));
     let proxy = self::proxy(vec![site], |_| {});
     for _ in 0..3 {
         assert_eq!(get(&proxy, "a.example", "/").status(), 502);
@@ -197,10 +197,11 @@ fn prefetching() -> Arc<dyn Site> {
 
 #[test]
 fn metrics_of_a_site_are_of_its_requests_and_servers() {
-    let (up, down) = (named("a"), nobody());
+    let (up, down) = (named("a"), unused_address());
     let sites = vec![site(&["a.example"], up), site(&["b.example"], down)];
     let with = |config: &mut Config| config.sites = sites;
-    let proxy = proxy_with_hooks(nobody(), with, vec![Some(prefetching()), Some(prefetching())]);
+    let proxy =
+        proxy_with_hooks(unused_address(), with, vec![Some(prefetching()), Some(prefetching())]);
     for _ in 0..3 {
         assert_eq!(get(&proxy, "a.example", "/").status(), 200);
     }
@@ -298,7 +299,7 @@ fn owners_headers_are_in_requests_and_answers() {
 
 #[test]
 fn owners_page_is_shown_for_the_proxys_own_errors() {
-    let mut site = site(&[], nobody());
+    let mut site = site(&[], unused_address());
     let page = ErrorPage {
         kind: HeaderValue::from_static("text/html; charset=utf-8"),
         body: "<h1>Back soon</h1>".into(),

@@ -107,7 +107,7 @@ impl World {
         if why == Some(WaitReason::Order)
             && !others.any(|(_, other)| other.reading.as_ref().is_some_and(reads))
         {
-            self.stuck.push(format!("replica {replica} has a read that no client waits for"));
+            self.stuck.push(format!("replica {replica} has a read that waits for no other read"));
         }
     }
 

@@ -237,7 +237,7 @@ pub(crate) fn mirror() -> SocketAddr {
 }
 
 /// An address without a listener, now and later.
-pub(crate) fn nobody() -> SocketAddr {
+pub(crate) fn unused_address() -> SocketAddr {
     let Away { address, socket } = Away::new();
     // Until the process ends, so that no other process takes the port.
     let _ = socket.into_raw_fd();

@@ -31,7 +31,7 @@ fn path_latency_does_not_count_as_server_load() {
         (upstream.servers[0], upstream.roots) = (url.parse().unwrap(), Some(roots));
         config.trust_forwarded = true;
     };
-    let proxy = proxy_with(common::nobody(), change, Some(Arc::clone(&nps) as _));
+    let proxy = proxy_with(common::unused_address(), change, Some(Arc::clone(&nps) as _));
     let (asked, delay, saved) = <(Arc<_>, Arc<_>, Arc<_>)>::default();
     let site = Site { proxy, nps, asked, delay, saved };
     site.go(1..25, &["/a", "/b"]);

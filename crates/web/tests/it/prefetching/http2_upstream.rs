@@ -83,7 +83,8 @@ fn prefetch_over_http2_is_reset_for_demand() {
         config.sites[0].upstream = UpstreamConfig::new(upstream);
         config.background = Options::new().carrier(Carrier::UserSpace);
     };
-    let proxy = proxy_with(common::nobody(), change, Some(Arc::new(nps(Settings::default()))));
+    let proxy =
+        proxy_with(common::unused_address(), change, Some(Arc::new(nps(Settings::default()))));
     until(|| proxy.exchange(prefetch("/known", "1", "")).status() == 200);
     let mut ahead = proxy.connect();
     ahead.send(prefetch("/ahead", "1", ""));
