@@ -133,8 +133,8 @@ impl<P: Clone> Origin<P> {
             return false;
         }
         let waits = ranked.is_some_and(|ranked| peer.waiting.has(ranked.position));
-        let aside = ranked.is_some_and(|ranked| peer.absent.has(ranked.position));
-        let waits = waits || peer.filling.is_some() || aside && self.upstream.is_none();
+        let aside = ranked.is_some_and(|ranked| peer.aside.has(ranked.position));
+        let waits = waits || peer.filling.is_some() || aside;
         let Some(link) = &peer.link else { return waits || !peer.accounted };
         waits
             || !link.accounted

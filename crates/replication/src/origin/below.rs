@@ -283,7 +283,7 @@ impl<P: Clone> Origin<P> {
             connected: peer.link.is_some(),
             committed,
             delivered: self.delivered(replica, committed),
-            waiting: peer.waiting.len(),
+            waiting: peer.waiting.len() + peer.aside.len(),
             report: peer.report.map(aged),
         })
     }
@@ -293,7 +293,7 @@ impl<P: Clone> Origin<P> {
         let Some(peer) = self.peers.get(&replica) else { return Delivered::default() };
         let link = peer.link.as_ref();
         let accounted = link.map_or(peer.accounted, |link| link.accounted);
-        let queued = peer.waiting.len() + peer.absent.len();
+        let queued = peer.waiting.len() + peer.absent.len() + peer.aside.len();
         if !accounted || peer.filling.is_some() || queued > Below::MAX_PENDING {
             return Delivered::default();
         }
@@ -301,7 +301,6 @@ impl<P: Clone> Origin<P> {
             let version = self.state.image.objects.get(*path);
             let is_here =
                 |version: &Version| self.bodies.references.is_stored(&version.content.digest);
-            // A body that is here makes room for urgent ones.
             version.is_some_and(is_here) || self.is_expected(path)
         };
         let current = |path: &Path| {
@@ -310,7 +309,8 @@ impl<P: Clone> Origin<P> {
             let pushes = self.config.strategy.pushes(demand, self.peers.len());
             (pushes && peer.only.has(path)).then_some(version.sequence)
         };
-        let waiting = peer.waiting.iter().filter_map(|at| self.ranking.path(at));
+        let waiting = peer.waiting.iter().chain(peer.aside.iter());
+        let waiting = waiting.filter_map(|at| self.ranking.path(at));
         let absent = peer.absent.iter().filter_map(|at| self.ranking.path(at));
         let queued = waiting.chain(absent.filter(is_pending));
         let under_way = link.into_iter().flat_map(|link| {

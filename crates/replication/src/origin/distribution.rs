@@ -365,7 +365,9 @@ impl<P: Clone> Origin<P> {
     /// Whether a publication that would be late otherwise is sent to a replica, at normal priority. Meanwhile nothing
     /// else is pushed to it.
     pub fn is_urgent(&self, replica: ReplicaId) -> bool {
-        self.distributions.is_urgent(replica) || self.distributions.below.is_urgent(replica)
+        let is_awake = || self.peers.get(&replica).is_some_and(|peer| !peer.rests);
+        self.distributions.is_urgent(replica)
+            || self.distributions.below.leads_to(replica) && is_awake()
     }
 
     /// When [`go_on`](Origin::go_on) has to be called for the next round of a distribution.
@@ -523,7 +525,7 @@ impl<P: Clone> Origin<P> {
                     continue;
                 };
                 let is_here = self.bodies.references.is_stored(&version.content.digest);
-                if !is_here || !(peer.waiting.remove(position) || peer.absent.remove(position)) {
+                if !is_here || !(peer.waiting.remove(position) || peer.aside.remove(position)) {
                     continue;
                 }
                 let link = peer.link.as_mut()?;

@@ -15,7 +15,6 @@ use super::image::{Append, Chain, Image};
 use super::interface::{Config, Event};
 use super::pending::Pending;
 use super::priority::Prioritise;
-use super::queue::Waiting;
 use super::releases::Releases;
 use super::state::State;
 use super::writes::TransactionId;
@@ -160,7 +159,7 @@ impl<P: Clone> Origin<P> {
         (self.preparation.snapshot, self.preparation.building) = (None, None);
         self.ranking.clear();
         for peer in self.peers.values_mut() {
-            (peer.waiting, peer.absent) = (Waiting::default(), Waiting::default());
+            (peer.waiting, peer.absent, peer.aside) = Default::default();
             (peer.filling, peer.accounted) = (None, false);
         }
         if let Some(upstream) = &mut self.upstream {
@@ -327,19 +326,28 @@ impl<P: Clone> Origin<P> {
         self.bodies.references.found(digest);
         let paths: Vec<Path> = self.state.holders(digest).cloned().collect();
         for path in paths {
-            if let Some(position) = self.ranking.position(&path) {
-                for peer in self.peers.values_mut() {
-                    if peer.absent.remove(position) {
-                        peer.queue(&path, position);
-                    }
-                }
-            }
+            self.queue_found(&path);
             let upstream = self.upstream.as_mut();
             if upstream.is_some_and(|upstream| {
                 upstream.lost.remove(&path);
                 upstream.wants.contains_key(&path)
             }) {
                 self.release_held(&path);
+            }
+        }
+    }
+
+    /// The body of an object is here, and waits for the replicas for which it was absent.
+    fn queue_found(&mut self, path: &Path) {
+        let Some(position) = self.ranking.position(path) else { return };
+        let Some(version) = self.state.image.objects.get(path) else { return };
+        for (replica, peer) in &mut self.peers {
+            if !peer.absent.remove(position) {
+                continue;
+            }
+            peer.queue(path, position);
+            if self.distributions.below.wakes(*replica, peer, path, version.sequence) {
+                self.output.events.push_back(Event::Urgency(*replica));
             }
         }
     }

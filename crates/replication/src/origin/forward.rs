@@ -61,8 +61,9 @@ impl<P: Clone> Origin<P> {
                 let demand = demand(Some(ranked), version);
                 // In its turn it was not here, so its place is among the absent ones.
                 let urgent = &self.distributions.below;
-                let makes_room =
-                    urgent.is_urgent(replica) && !urgent.has(replica, path, version.sequence);
+                let makes_room = urgent.leads_to(replica)
+                    && !peer.rests
+                    && !urgent.has(replica, path, version.sequence);
                 let waits = !makes_room && peer.absent.has(ranked.position) && peer.only.has(path);
                 if !waits || !self.config.strategy.pushes(demand, replicas) {
                     continue;

@@ -233,9 +233,7 @@ impl<P: Clone> Origin<P> {
         if let Some(known) = self.known_below(replica) {
             return known.waiting;
         }
-        // At a relay, the absent ones are not here.
-        let aside = |peer: &Peer| if self.upstream.is_none() { peer.absent.len() } else { 0 };
-        self.peers.get(&replica).map_or(0, |peer| peer.waiting.len() + aside(peer))
+        self.peers.get(&replica).map_or(0, |peer| peer.waiting.len() + peer.aside.len())
     }
 
     /// The counts since the last call.

@@ -240,9 +240,12 @@ pub(crate) struct Peer {
     pub(crate) filling: Option<Option<Path>>,
     /// Bodies that wait. They are kept while it is away, and lost when the origin crashes (SSR §6.2.3.1).
     pub(crate) waiting: Waiting,
-    /// Bodies whose turn has passed: they make room for urgent ones, or a relay does not have them. They wait when they
-    /// may be sent.
+    /// At a relay: bodies whose turn has passed, and that are not here. They wait when they arrive.
     pub(crate) absent: Waiting,
+    /// Bodies that make room for those that are urgent below.
+    pub(crate) aside: Waiting,
+    /// All bodies that are urgent below were sent, as far as they are here. So those aside are sent, in the background.
+    pub(crate) rests: bool,
     /// In its last connection, it had reported the bodies that it lacks.
     pub(crate) accounted: bool,
     /// Up to where it has reported to answer reads.
@@ -256,7 +259,7 @@ pub(crate) struct Peer {
 impl Peer {
     /// The bodies of all objects wait.
     pub(crate) fn queue_all(&mut self, objects: &Order) {
-        self.absent = Waiting::default();
+        (self.absent, self.aside) = (Waiting::default(), Waiting::default());
         if self.only.is_all() {
             self.waiting.fill(objects);
         } else {
@@ -268,6 +271,7 @@ impl Peer {
     pub(crate) fn queue(&mut self, path: &Path, position: QueuePosition) -> bool {
         // Whether it is here is found when its turn comes.
         self.absent.remove(position);
+        self.aside.remove(position);
         self.only.has(path) && !self.waiting.insert(position)
     }
 

@@ -5,6 +5,7 @@ use core::time::Duration;
 use lull_cc::Bytes;
 
 use super::arrivals::InPart;
+use super::interface::Event;
 use super::peer::{Link, Phase};
 use super::queue::{Gap, QueuePosition};
 use super::ranking::{Moved, demand};
@@ -76,7 +77,7 @@ impl<P: Clone> Origin<P> {
     fn next_pushed(&mut self, replica: ReplicaId) -> Option<(Path, Version)> {
         if self.distributions.is_urgent(replica) {
             let next = self.next_urgent(replica);
-            if next.is_some() || !self.distributions.below.is_urgent(replica) {
+            if next.is_some() || !self.distributions.below.leads_to(replica) {
                 return next;
             }
         }
@@ -89,19 +90,34 @@ impl<P: Clone> Origin<P> {
     fn next_by_worth(&mut self, replica: ReplicaId) -> Option<(Path, Version)> {
         loop {
             let replicas = self.peers.len();
+            let urgent = &self.distributions.below;
+            let is_urgent = urgent.leads_to(replica);
             let peer = self.peers.get_mut(&replica)?;
-            let position = peer.waiting.first()?;
-            peer.waiting.remove(position);
+            let position = match peer.waiting.first() {
+                Some(next) => next,
+                None if is_urgent => {
+                    if !core::mem::replace(&mut peer.rests, true) {
+                        self.output.events.push_back(Event::Urgency(replica));
+                    }
+                    peer.aside.first()?
+                }
+                None => return None,
+            };
+            let was_aside = !peer.waiting.remove(position) && peer.aside.remove(position);
             let path = self.ranking.path(position)?;
             let version = *self.state.image.objects.get(path)?;
             let demand = demand(self.ranking.get(path), version);
             // A lost one waits again when it is stored again.
             let is_here = self.bodies.references.is_stored(&version.content.digest);
-            let urgent = &self.distributions.below;
+            if urgent.wakes(replica, peer, path, version.sequence) {
+                self.output.events.push_back(Event::Urgency(replica));
+            }
             let makes_room =
-                urgent.is_urgent(replica) && !urgent.has(replica, path, version.sequence);
-            if makes_room || self.upstream.is_some() && !is_here {
+                is_urgent && !was_aside && !urgent.has(replica, path, version.sequence);
+            if self.upstream.is_some() && !is_here {
                 peer.absent.insert(position);
+            } else if makes_room {
+                peer.aside.insert(position);
             }
             let is_pushed = self.config.strategy.pushes(demand, replicas)
                 && peer.price.permits(demand, replicas);
@@ -226,13 +242,16 @@ impl<P: Clone> Origin<P> {
             ranked.writes.add(1, period);
         }
         if self.config.strategy == Strategy::Trip {
-            self.wait(path, position);
+            self.wait(path, version, position);
         }
     }
 
-    fn wait(&mut self, path: &Path, position: QueuePosition) {
-        for peer in self.peers.values_mut() {
+    fn wait(&mut self, path: &Path, version: Version, position: QueuePosition) {
+        for (replica, peer) in &mut self.peers {
             self.output.counters.absorbed += u64::from(peer.queue(path, position));
+            if self.distributions.below.wakes(*replica, peer, path, version.sequence) {
+                self.output.events.push_back(Event::Urgency(*replica));
+            }
         }
     }
 
@@ -241,6 +260,7 @@ impl<P: Clone> Origin<P> {
             for peer in self.peers.values_mut() {
                 peer.waiting.remove(position);
                 peer.absent.remove(position);
+                peer.aside.remove(position);
             }
             self.close(gap);
         }
@@ -253,6 +273,7 @@ impl<P: Clone> Origin<P> {
             for peer in self.peers.values_mut() {
                 peer.waiting.moved(from, to);
                 peer.absent.moved(from, to);
+                peer.aside.moved(from, to);
             }
             self.close(gap);
         }

@@ -1,13 +1,15 @@
 //! Publications that would be late at replicas below relays.
 //!
 //! The origin decides which replicas are late (`distribution.rs`), and lists them to their relays. Each connection on the
-//! way to such a replica carries only bodies of the publication, at normal priority.
+//! way to such a replica carries only bodies of the publication, at normal priority. When it has carried all that are
+//! here, it *rests*: other bodies go on in the background until another one of the publication comes. They must, because
+//! a relay reports whole commits, and these may also have bodies that are not of the publication.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Origin;
 use super::interface::Event;
-use super::peer::Link;
+use super::peer::{Link, Peer};
 use crate::message::{MAX_URGENT_REPLICAS, ToReplica, Urgent, WITH_URGENT};
 use crate::path::Path;
 use crate::types::{ReplicaId, Sequence};
@@ -24,9 +26,20 @@ pub(super) struct UrgentBelow {
 }
 
 impl UrgentBelow {
-    /// Whether the connection of a replica carries urgent bodies for it, or for replicas below it.
-    pub(super) fn is_urgent(&self, replica: ReplicaId) -> bool {
+    /// Whether bodies are urgent for a replica, or for replicas below it.
+    pub(super) fn leads_to(&self, replica: ReplicaId) -> bool {
         self.by_peer.contains_key(&replica)
+    }
+
+    /// A version waits for a replica. Returns whether it is urgent again by that.
+    pub(super) fn wakes(
+        &self,
+        replica: ReplicaId,
+        peer: &mut Peer,
+        path: &Path,
+        at: Sequence,
+    ) -> bool {
+        peer.rests && self.has(replica, path, at) && core::mem::take(&mut peer.rests)
     }
 
     /// Whether a version is one of those.
@@ -112,7 +125,7 @@ impl<P: Clone> Origin<P> {
         for (replica, peer) in &mut self.peers {
             let Some(link) = &mut peer.link else { continue };
             let is_new = link.list_urgent(lists.remove(replica).unwrap_or_default());
-            if is_new || self.distributions.below.is_urgent(*replica) {
+            if is_new || self.distributions.below.leads_to(*replica) {
                 self.output.events.push_back(Event::Urgency(*replica));
             }
         }
@@ -129,7 +142,8 @@ impl<P: Clone> Origin<P> {
     /// Bodies that have made room for urgent ones wait again.
     fn resume_pushes(&mut self, replica: ReplicaId) {
         if let Some(peer) = self.peers.get_mut(&replica) {
-            let aside = core::mem::take(&mut peer.absent);
+            peer.rests = false;
+            let aside = core::mem::take(&mut peer.aside);
             aside.iter().for_each(|position| {
                 peer.waiting.insert(position);
             });

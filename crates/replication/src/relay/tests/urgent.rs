@@ -70,7 +70,7 @@ fn distribution_ends_for_replicas_on_all_levels() {
 }
 
 #[test]
-fn late_replica_below_relays_is_urgent_on_its_whole_way() {
+fn late_replica_below_relays_gets_the_publication_first() {
     let mut tree = Tree::new(&[ORIGIN, 1, 2, 1]);
     tree.pass(6_000);
     tree.node(3).is_cut = true;
@@ -80,12 +80,18 @@ fn late_replica_below_relays_is_urgent_on_its_whole_way() {
     tree.pass_rounds(1_000);
     assert_eq!([1, 2, 3, 4].map(|at| tree.is_urgent(at)), [false; 4]);
     tree.pass_rounds(4_000);
-    assert_eq!([1, 2, 3, 4].map(|at| tree.is_urgent(at)), [true, true, true, false]);
+    // The relays have all of it, so only the last connection is urgent.
+    assert_eq!([1, 2, 3, 4].map(|at| tree.is_urgent(at)), [false, false, true, false]);
     assert_eq!(tree.arrivals(id).iter().filter(|one| one.is_urgent).count(), 1);
     tree.node(3).is_cut = false;
-    tree.exchange(3);
-    let digests = [100, 200].map(|number| payload(number).digest);
-    assert_eq!(digests.map(|digest| tree.node(3).bodies.contains_key(&digest)), [true, false]);
+    let next = |tree: &mut Tree| {
+        let relay = tree.node(2).relay.as_mut().expect("a relay").origin();
+        let body = relay.poll_speculative(ReplicaId(3)).expect("it lacks two");
+        (body.message.path, relay.is_urgent(ReplicaId(3)))
+    };
+    assert_eq!(next(&mut tree), (path("docs/a"), true));
+    assert_eq!(next(&mut tree), (path("other"), false));
+    tree.disconnect(3);
     tree.pass_rounds(8_000);
     assert_eq!([1, 2, 3, 4].map(|at| tree.is_urgent(at)), [false; 4]);
     assert!(tree.arrivals(id).iter().all(|one| one.done.is_some()));
@@ -100,7 +106,7 @@ fn urgency_follows_a_replica_to_another_relay() {
     tree.write(&["a"]);
     tree.distribute("", 1_000);
     tree.pass_rounds(3_000);
-    assert_eq!([1, 2, 3].map(|at| tree.is_urgent(at)), [true, false, true]);
+    assert_eq!([1, 2, 3].map(|at| tree.is_urgent(at)), [false, false, true]);
     tree.disconnect(3);
     tree.node(3).parent = 2;
     tree.pass_rounds(1_000);
@@ -154,5 +160,23 @@ proptest! {
             let stock = node.replica.stock();
             prop_assert_eq!(stock.valid_objects, stock.objects);
         }
+    }
+}
+
+/// The distribution begins when the connection to the relay is cut.
+#[test]
+fn distribution_ends_after_a_cut_at_its_start() {
+    let mut tree = Tree::new(&[ORIGIN, 1, 1, 2]);
+    tree.deliver_all();
+    tree.write(&["a"]);
+    tree.write(&["a"]);
+    tree.write(&["a", "b"]);
+    let id = tree.distribute("a", 971);
+    tree.node(1).is_cut = true;
+    tree.pass_rounds(1_000);
+    tree.node(1).is_cut = false;
+    tree.pass_rounds(40_000);
+    for arrival in tree.arrivals(id) {
+        assert!(arrival.done.is_some() && !arrival.is_urgent, "{arrival:?}");
     }
 }
