@@ -89,11 +89,11 @@ pub(crate) struct PublishArgs {
 
 #[derive(Debug, clap::Args)]
 struct Waiting {
-    /// Wait until this replica shows the state and has the bodies of all files, or of the files below --into. Lull does
-    /// not wait for bodies that are never pushed, were overwritten since, or exceed --quota. May be repeated
+    /// Wait until this replica shows the state and has the bodies of the files that this command wrote. Lull does not
+    /// wait for bodies that are never pushed, were overwritten since, or exceed --quota. May be repeated
     #[arg(long, value_name = "NAME")]
     wait: Vec<String>,
-    /// Maximum time to wait, in seconds [default: no limit, or --by]
+    /// Maximum time to wait, in seconds [default: no limit]
     #[arg(long, value_name = "S", value_parser = lull_cli::arguments::seconds)]
     timeout: Option<Duration>,
 }

@@ -141,8 +141,8 @@ pub(crate) struct RunArgs {
     /// With --relay: DSCP of background packets, le or none [default: le]
     #[arg(long, value_name = "DSCP", value_parser = lull_cli::arguments::dscp, requires = "relay")]
     dscp: Option<Dscp>,
-    /// Address of the relay that this replica gets all from, instead of the origin. May be repeated: each further
-    /// relay is tried when those before it do not answer
+    /// Address of the relay from which this replica receives everything, instead of the origin. May be repeated: each
+    /// further relay is tried when those before it do not answer
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "origin")]
     via: Vec<String>,
     /// Connect to the origin if no relay of --via answers
@@ -187,8 +187,8 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with_all = ["only", "price_per_gb", "price_per_hour"])]
     metered: bool,
     /// Price of a gigabyte over this link, in reads: receive a file only if it is likely to be read that often for each
-    /// gigabyte before it is overwritten. Other files are fetched when they are read. 1000 are a read of 1 MB
-    /// [default: no price]
+    /// gigabyte before it is overwritten. Other files are fetched when they are read. With 1000, a file of 1 MB must be
+    /// expected to be read once [default: no price]
     #[arg(long, value_name = "READS", value_parser = price)]
     price_per_gb: Option<f64>,
     /// The same for a link that is paid by the hour: what an hour costs, in reads. --link-rate says what it carries

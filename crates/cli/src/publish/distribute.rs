@@ -31,8 +31,9 @@ pub(super) struct Distributing {
     #[arg(long, value_name = "NAME", conflicts_with = "wait")]
     pub(super) to: Vec<String>,
     /// Time by which these replicas are to have all files: the next time of day, such as 06:00, a duration, such as 90m,
-    /// or a time with its date, such as 2026-01-31T06:00:00Z. The files travel in the background. They leave it only
-    /// for a replica that would be late otherwise
+    /// or a time with its date, such as 2026-01-31T06:00:00Z. A time of day is in the zone of this machine. The files
+    /// travel in the background. They leave it only for a replica that would be late otherwise. By default --timeout
+    /// ends then, too
     #[arg(long, value_name = "TIME", requires = "to", value_parser = deadline)]
     by: Option<Timestamp>,
     /// With --to: print JSON, one object per change

@@ -64,7 +64,7 @@ struct LimitArgs {
     /// Maximum number of concurrent requests on one HTTP/2 connection
     #[arg(long, value_name = "N", default_value_t = Limits::default().h2_streams)]
     max_streams: u32,
-    /// Minimum rate of a request body, in bytes per second, averaged over --client-timeout
+    /// Minimum rate of a request body, in bytes per second, averaged over the time of --client-timeout
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().body_rate)]
     min_body_rate: u64,
 }

@@ -242,7 +242,7 @@ impl Scheduler {
         let with_prefetches = self.limit.demand(now, self.prefetches.len());
         let others = self.demand.len();
         let beside = self.prefetches.len();
-        let spares = self.make_room(now);
+        let spares = self.abort_for_demand(now);
         let is_known = !spares && !self.parameters.is_isolated;
         let all_others = is_known.then_some(others + self.prefetches.len());
         let met = match (beside, self.prefetches.len()) {
@@ -421,7 +421,7 @@ impl Scheduler {
 
     /// Demand has arrived: aborts prefetches until there are no more requests than the limit, the youngest
     /// first. One more is kept if it is likely to end soon, or if the server would go on with it all the same.
-    fn make_room(&mut self, now: Timestamp) -> bool {
+    fn abort_for_demand(&mut self, now: Timestamp) -> bool {
         if self.parameters.is_isolated {
             return false;
         }
