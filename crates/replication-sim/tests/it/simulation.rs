@@ -1,8 +1,8 @@
 //! Origin, replicas and clients among networks and disks that fail, by many seeds.
 //!
-//! `LULL_REPLICATE_SEEDS` is the number of runs (1,000; 150 with relays), `LULL_REPLICATE_SEED` a single one, and
+//! `LULL_REPLICATE_SEEDS` is the number of runs (300; 100 with relays), `LULL_REPLICATE_SEED` a single one, and
 //! `LULL_REPLICATE_STEPS` the length of each. `LULL_REPLICATE_DATABASE_SEEDS` is how many of them use the
-//! real store (250; 1,000 in `make test-full`): 40 ms each, so all processors share them.
+//! real store (100; 1,000 in `make test-full`): 40 ms each, so all processors share them.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
