@@ -107,6 +107,9 @@ impl ServiceEvent {
                 ReplicaEvent::Lost(_) => "lost",
                 ReplicaEvent::NotRenewed(_) => "not-renewed",
                 ReplicaEvent::Relaying(_) => "listening",
+                ReplicaEvent::Sharing(_) => "sharing",
+                ReplicaEvent::NeighbourDropped { .. } => "neighbour-dropped",
+                ReplicaEvent::WrongPiece { .. } => "wrong-piece",
                 ReplicaEvent::ChildConnected { .. } => "child-connected",
                 ReplicaEvent::ChildDisconnected { .. } => "child-disconnected",
                 ReplicaEvent::Cut(_) => "cut",
@@ -125,7 +128,9 @@ impl ServiceEvent {
             | ServiceEvent::S3(address)
             | ServiceEvent::Nfs(address)
             | ServiceEvent::Metrics(address)
-            | ServiceEvent::Replica(ReplicaEvent::Relaying(address)) => Some(*address),
+            | ServiceEvent::Replica(
+                ReplicaEvent::Relaying(address) | ReplicaEvent::Sharing(address),
+            ) => Some(*address),
             _ => None,
         }
     }

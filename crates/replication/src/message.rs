@@ -38,6 +38,7 @@
 //!    ├───────────────────────────────▶│   invalidations go on behind the root
 //! ```
 
+use core::net::SocketAddr;
 use core::time::Duration;
 
 use lull_cc::Bytes;
@@ -49,11 +50,13 @@ use crate::time::{LocalTime, WallTime};
 use crate::types::{Change, Digest, Incarnation, Position, ReplicaId, Sequence, Version};
 
 /// The version of the protocol that this code speaks.
-pub const PROTOCOL: u16 = 14;
+pub const PROTOCOL: u16 = 15;
 /// The first version in which a receiver says which pieces of a long body it wants.
 pub const WITH_RANGES: u16 = 13;
 /// The first version in which a relay is sent the urgent replicas below it.
 pub const WITH_URGENT: u16 = 14;
+/// The first version in which neighbours exchange pieces.
+pub const WITH_NEIGHBOURS: u16 = 15;
 /// Paths in one message, at most.
 pub const MAX_PATHS: usize = 1_000;
 /// Changes in one message, at most: larger commits go in parts.
@@ -69,6 +72,8 @@ pub const MAX_ENTRIES: usize = 1_000;
 pub const MAX_PARTIAL: usize = 64;
 /// Ranges of pieces in one [`Wanted`](ToOrigin::Wanted), at most.
 pub const MAX_RANGES: usize = 4_096;
+/// Neighbours of a replica, at most, itself included.
+pub const MAX_NEIGHBOURS: usize = 256;
 /// Relays below a relay, at most.
 pub const MAX_RELAYS: usize = 1_000;
 /// Replicas in one [`Below`](ToOrigin::Below), at most: a relay sends one with a ping, so its rate is bounded, too.
@@ -93,6 +98,8 @@ pub enum Channel {
     Enrolment,
     /// For one-off receivers: questions and answers, in the background.
     Fetch,
+    /// Between two replicas of one parent: pieces of a long body, in the background.
+    Exchange,
 }
 
 /// The connection of a message. Messages of an earlier connection are dropped on every channel.
@@ -179,6 +186,9 @@ pub enum ToOrigin {
     Partial(Vec<(Digest, u32)>),
     /// The answer to the hashes of a long body's pieces.
     Wanted(Wanted),
+    /// The address where the sender gives pieces to neighbours: replicas that connect from the same network, and share.
+    /// Once a session.
+    Share(SocketAddr),
 }
 
 /// The pieces that a replica wants of a long body.
@@ -193,6 +203,9 @@ pub struct Wanted {
     /// Ranges of pieces, in ascending order: the first one, and their number. None: the replica has an older version of
     /// the object, and asks for the chunks of this one first.
     pub ranges: Vec<(u32, u32)>,
+    /// The sender waits behind these pieces for another answer: the replica may get the others from neighbours. Then these
+    /// pieces may be in any place, and the last one of the body is not among them.
+    pub more: bool,
 }
 
 /// The question whether a replica follows the origin's log, and is still admitted there.
@@ -381,8 +394,21 @@ pub enum ToReplica {
         /// Why the relay must refuse the replica, if it must.
         refusal: Option<Refusal>,
     },
+    /// The neighbours of a replica that shares. All of them, instead of earlier ones.
+    Neighbours(Vec<Neighbour>),
     /// To a relay: publications that would be late at replicas below it. All of them, instead of earlier ones.
     Urgent(Vec<Urgent>),
+}
+
+/// A replica that exchanges pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Neighbour {
+    /// Its number.
+    pub replica: ReplicaId,
+    /// The hash of its certificate.
+    pub certificate: Digest,
+    /// Where it gives pieces.
+    pub address: SocketAddr,
 }
 
 /// A publication whose bodies leave the background on the way to some replicas.

@@ -250,6 +250,8 @@ struct Sending<'a, S> {
     spool: Option<Arc<Spool>>,
     /// The pieces that the replica wants, if it has said that.
     ranges: Vec<(u32, u32)>,
+    /// It wants others later.
+    has_more: bool,
     /// Its number on the channel, if it is long.
     number: u64,
 }
@@ -294,16 +296,8 @@ impl<'a, S: Serves> Sending<'a, S> {
         if let Some(spool) = spool {
             spool.watch(link);
             let (next, ranges) = (Next::Header(Arc::clone(spool.outline())), Vec::new());
-            return Sending {
-                shared,
-                link,
-                frame,
-                lane,
-                next,
-                spool: Some(spool),
-                ranges,
-                number: 0,
-            };
+            let (spool, has_more, number) = (Some(spool), false, 0);
+            return Sending { shared, link, frame, lane, next, spool, ranges, has_more, number };
         }
         let next = match content(&frame.message) {
             Some(content) if content.size.0 > PIECE as u64 => {
@@ -321,7 +315,8 @@ impl<'a, S: Serves> Sending<'a, S> {
             }
             _ => Next::All,
         };
-        Sending { shared, link, frame, lane, next, spool: None, ranges: Vec::new(), number: 0 }
+        let (spool, ranges, has_more, number) = (None, Vec::new(), false, 0);
+        Sending { shared, link, frame, lane, next, spool, ranges, has_more, number }
     }
 
     /// Queues the next part.
@@ -482,7 +477,10 @@ impl<'a, S: Serves> Sending<'a, S> {
         }
         let lane = self.lane;
         self.put(to, BodyPart::Piece { lane, number, bytes })?;
-        self.next = Next::Pieces(outline, ranges::after(&self.ranges, number));
+        self.next = match ranges::is_behind(&self.ranges, number) && self.has_more {
+            true => Next::Answer(outline),
+            false => Next::Pieces(outline, ranges::after(&self.ranges, number)),
+        };
         Ok(if is_last { SendState::Ends } else { SendState::Goes })
     }
 

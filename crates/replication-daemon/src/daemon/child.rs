@@ -1,12 +1,14 @@
 //! The connections of a replica to the daemon that serves it.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use lull_replication::message::{Channel, Session, ToOrigin};
 use lull_replication::types::ReplicaId;
 use tokio::sync::{Notify, watch};
 
+use super::neighbours::Source;
 use super::priority::ConnectionPriority;
 
 /// Bytes by channel, and the part of the speculative ones that went at normal priority.
@@ -32,6 +34,11 @@ pub(super) struct Link {
     /// Of the connection for speculative bodies, if that yields.
     priority: Mutex<Option<ConnectionPriority>>,
     is_urgent: AtomicBool,
+    /// Where it connects from, and where it gives pieces to neighbours.
+    pub(super) source: OnceLock<Source>,
+    pub(super) share: OnceLock<SocketAddr>,
+    /// Its neighbours are others than it was told.
+    pub(super) owes_neighbours: AtomicBool,
 }
 
 impl Link {
@@ -50,6 +57,9 @@ impl Link {
             long_bodies: Default::default(),
             priority: Mutex::new(None),
             is_urgent: AtomicBool::new(false),
+            source: OnceLock::new(),
+            share: OnceLock::new(),
+            owes_neighbours: AtomicBool::new(false),
         }
     }
 
@@ -116,9 +126,10 @@ pub(super) fn wake(link: &Link, message: AffectedChannel) {
         AffectedChannel::NoChannel => {}
         AffectedChannel::Channel(Channel::Demand) => link.demand.notify_one(),
         AffectedChannel::Channel(Channel::Speculative) => link.speculative.notify_one(),
-        AffectedChannel::Channel(Channel::Control | Channel::Enrolment | Channel::Fetch) => {
-            link.control.notify_one()
-        }
+        AffectedChannel::Channel(
+            Channel::Control | Channel::Enrolment | Channel::Fetch | Channel::Exchange,
+        ) => link.control.notify_one(),
+        AffectedChannel::Bodies => link.wake_bodies(),
         AffectedChannel::Both => {
             link.control.notify_one();
             link.speculative.notify_one();
@@ -139,12 +150,14 @@ pub(super) enum AffectedChannel {
     Both,
     /// Answers to demands.
     Answers,
+    /// Demanded bodies, and a pushed one that waits for its receiver and is demanded now.
+    Bodies,
 }
 
 impl AffectedChannel {
     pub(super) fn of(message: &ToOrigin) -> Self {
         match message {
-            ToOrigin::Demand(_) => AffectedChannel::Channel(Channel::Demand),
+            ToOrigin::Demand(_) => AffectedChannel::Bodies,
             // It is answered on both channels.
             ToOrigin::Withdraw(_) => AffectedChannel::Answers,
             ToOrigin::Lacking(_) => AffectedChannel::Channel(Channel::Speculative),
@@ -164,6 +177,7 @@ impl AffectedChannel {
             | ToOrigin::Price(_)
             | ToOrigin::Partial(_)
             | ToOrigin::Relays(_)
+            | ToOrigin::Share(_)
             | ToOrigin::Below(_) => AffectedChannel::NoChannel,
         }
     }

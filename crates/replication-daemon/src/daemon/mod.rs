@@ -27,6 +27,7 @@ mod enrol;
 mod fetches;
 mod fetching;
 mod link;
+mod neighbours;
 mod observed;
 mod origin;
 mod outlines;
@@ -62,7 +63,7 @@ pub use price::bytes_per_read;
 use price::reads_per_gb;
 pub use replica::{
     Found, OutageStatus, Pending, ReadError, RelayOptions, ReplicaDaemon, ReplicaEvent,
-    ReplicaHandle, ReplicaOptions, ReplicaStatus,
+    ReplicaHandle, ReplicaOptions, ReplicaStatus, ShareOptions,
 };
 
 pub(crate) use observed::{ObservedStream, Way};

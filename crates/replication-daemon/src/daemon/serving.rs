@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lull_replication::message::{Channel, Frame, ToOrigin, ToReplica};
+use lull_replication::message::{Channel, Frame, Session, ToOrigin, ToReplica};
 use lull_replication::origin::Origin;
 use lull_replication::time::Reading;
 use lull_replication::wire::Attach;
@@ -17,6 +17,7 @@ use super::bodies::{self, Serves};
 use super::child::{AffectedChannel, Link, wake};
 use super::clock::until;
 use super::link::{Incoming, Outgoing};
+use super::neighbours;
 use super::priority::ConnectionPriority;
 use crate::store::Body;
 
@@ -40,6 +41,9 @@ pub(super) trait Links: Serves + Accepts {
 
     /// The connections of a link end, also after a panic.
     fn end(&self, link: &Arc<Link>);
+
+    /// All links.
+    fn links(&self) -> Vec<Arc<Link>>;
 }
 
 /// The control channel after the first message, until its end. Returns without an error if the replica was refused.
@@ -66,6 +70,7 @@ pub(super) struct End<'a, S: Links> {
 impl<S: Links> Drop for End<'_, S> {
     fn drop(&mut self) {
         self.shared.end(self.link);
+        neighbours::announce(&self.shared.links(), self.link);
     }
 }
 
@@ -83,10 +88,21 @@ async fn receive_frames<S: Links>(
         if matches!(frame.message, ToOrigin::Hello { .. }) {
             return Err(LinkError::Order);
         }
+        if let ToOrigin::Share(address) = &frame.message
+            && is_of(link, &frame)
+        {
+            neighbours::share(&shared.links(), link, *address)?;
+        }
         let concerns = AffectedChannel::of(&frame.message);
         shared.handle_frame(link, frame)?;
         wake(link, concerns);
     }
+}
+
+/// Whether a message is of the link's session. The replica's part of that tells it.
+fn is_of(link: &Link, frame: &Frame<ToOrigin>) -> bool {
+    let of = |session: &Session| (session.replica, session.connection);
+    of(&frame.session) == of(&link.session)
 }
 
 /// Sends all messages, as fast as they are taken. Returns without an error if the last one was a refusal.
@@ -97,6 +113,8 @@ async fn send_frames<S: Links>(
 ) -> Result<(), LinkError> {
     loop {
         let mut refused = false;
+        let owes_neighbours = link.owes_neighbours.swap(false, Ordering::Relaxed);
+        let named = owes_neighbours.then(|| neighbours::of(&shared.links(), link));
         let heartbeat = shared.speak(link, |machine, now| {
             while outgoing.waiting() < BATCH
                 && let Some(frame) = machine.poll_control(now, link.replica)
@@ -107,6 +125,11 @@ async fn send_frames<S: Links>(
             // After the welcome, which is the first message.
             if !refused && link.renew.swap(false, Ordering::Relaxed) {
                 outgoing.put(&Frame { session: link.session, message: ToReplica::Renew })?;
+            }
+            if let Some(all) = named
+                && let Some(session) = machine.session_of(link.replica)
+            {
+                outgoing.put(&Frame { session, message: ToReplica::Neighbours(all) })?;
             }
             // A relay has none of its own.
             Ok(machine.heartbeat_at(link.replica))

@@ -158,7 +158,13 @@ pub(super) fn of_replica(status: &ReplicaStatus) -> String {
     to.counter("demands", "Demand reads.", status.demands);
     let received = [("demand", status.demand_bytes), ("speculative", status.speculative_bytes)];
     let received = received.map(|(channel, bytes)| (labels([("channel", channel)]), bytes));
+    let neighbour = status.neighbour_bytes.map(|bytes| (labels([("channel", "neighbour")]), bytes));
+    let received = received.into_iter().chain(neighbour);
     to.counters("received_bytes", "Bytes of bodies.", received);
+    let help = "Replicas that it exchanges pieces with.";
+    to.gauges("neighbours", help, alone(status.neighbours.map(|count| count as f64)));
+    let given = status.given_bytes.map(|bytes| (Vec::new(), bytes));
+    to.counters("given_bytes", "Bytes of bodies sent to neighbours.", given);
     to.counter("sent_bytes", "Bytes sent to the origin.", status.control_bytes);
     to.text()
 }
@@ -307,6 +313,9 @@ pub(super) mod tests {
             control_bytes: 11,
             demand_bytes: 22,
             speculative_bytes: 33,
+            neighbours: Some(2),
+            neighbour_bytes: Some(44),
+            given_bytes: Some(55),
             demands: 5,
             reads_while_disconnected: 6,
             missing: 0,
@@ -341,8 +350,14 @@ pub(super) mod tests {
             (
                 "received_bytes_total",
                 "counter",
-                &[("{channel=\"demand\"}", "22"), ("{channel=\"speculative\"}", "33")],
+                &[
+                    ("{channel=\"demand\"}", "22"),
+                    ("{channel=\"speculative\"}", "33"),
+                    ("{channel=\"neighbour\"}", "44"),
+                ],
             ),
+            ("neighbours", "gauge", &[("", "2")]),
+            ("given_bytes_total", "counter", &[("", "55")]),
             ("sent_bytes_total", "counter", &[("", "11")]),
         ];
         let mut lines = text.lines();

@@ -21,6 +21,7 @@
 //! [`ToAuthority`](lull_replication::message::ToAuthority) on; `rustls` has the cryptography, with ring.
 
 mod files;
+mod named;
 mod origin;
 mod pinned;
 mod replica;

@@ -18,6 +18,7 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use serde::{Deserialize, Serialize};
 
+use super::named::{IsNamed, Named};
 use super::pinned::Pinned;
 use super::{
     IdentityError, ORIGIN_NAME, RECEIVER_NAME, RELAY_NAME, Ticket, certificate, files, fingerprint,
@@ -273,6 +274,38 @@ impl ReplicaIdentity {
         time: Arc<dyn TimeProvider>,
     ) -> Result<(Arc<ClientConfig>, ServerName<'static>), IdentityError> {
         Ok((self.connect(time)?.0, relay_name()))
+    }
+
+    /// How to connect to a neighbour, which shows a named certificate.
+    pub(crate) fn connect_to_neighbour(
+        &self,
+        time: Arc<dyn TimeProvider>,
+        is_named: IsNamed,
+    ) -> Result<(Arc<ClientConfig>, ServerName<'static>), IdentityError> {
+        let config = ClientConfig::builder_with_details(provider(), time)
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Named(is_named)))
+            .with_client_auth_cert(
+                vec![certificate(&self.kept.certificate)],
+                key(&self.kept.key),
+            )?;
+        Ok((Arc::new(config), relay_name()))
+    }
+
+    /// How to accept connections of neighbours, which show named certificates.
+    pub(crate) fn accept_neighbours(
+        &self,
+        time: Arc<dyn TimeProvider>,
+        is_named: IsNamed,
+    ) -> Result<Arc<ServerConfig>, IdentityError> {
+        let mut config = ServerConfig::builder_with_details(provider(), time)
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(Arc::new(Named(is_named)))
+            .with_single_cert(vec![certificate(&self.kept.certificate)], key(&self.kept.key))?;
+        // Each connection shows its certificate.
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
     }
 
     fn roots(&self) -> Result<RootCertStore, IdentityError> {

@@ -1,5 +1,7 @@
 //! Handshakes without a network: the bytes of one side are handed to the other.
 
+mod neighbours;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 

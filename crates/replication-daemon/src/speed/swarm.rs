@@ -310,7 +310,7 @@ impl Control {
             ToReplica::Refused(why) => why.to_string(),
             ToReplica::Tree { .. } => "a part of a tree that it has not requested".to_owned(),
             ToReplica::Withdrawn(_) => "a part of a body that it has not requested".to_owned(),
-            ToReplica::Vouched { .. } | ToReplica::Urgent(_) => {
+            ToReplica::Vouched { .. } | ToReplica::Urgent(_) | ToReplica::Neighbours(_) => {
                 "about a replica that it has not named".to_owned()
             }
         };

@@ -21,6 +21,8 @@ use crate::types::ReplicaId;
 const MOST_BLOCKS: u32 = MAX_RANGES as u32;
 /// Pieces that a neighbour is asked for at a time.
 pub const WINDOW: usize = 32;
+/// Pieces that are kept in mind for a neighbour. It may have got earlier ones elsewhere, which it does not say.
+pub const MOST_OWED: usize = 4 * WINDOW;
 /// For how long a neighbour that owes pieces may send none, at least.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The same, in gaps between two pieces from the parent: behind a slow link neighbours have to wait as well.
@@ -31,6 +33,8 @@ const GAPS: u32 = 16;
 pub struct Exchange {
     own: ReplicaId,
     neighbours: BTreeMap<ReplicaId, Neighbour>,
+    /// Pieces that neighbours have asked for, in this order. One that was dropped because it is slow gets them, too.
+    owed: BTreeMap<ReplicaId, VecDeque<u32>>,
     /// Pieces of a block.
     block: u32,
     pieces: Vec<Piece>,
@@ -67,8 +71,6 @@ struct Neighbour {
     asked: BTreeMap<u32, LocalTime>,
     /// When it sent its last piece, or was asked for the first one that it owes.
     since: LocalTime,
-    /// Pieces that it has asked for, in this order.
-    owed: VecDeque<u32>,
 }
 
 /// The outcome of a piece from a neighbour.
@@ -103,7 +105,8 @@ impl Exchange {
         is_here: impl Fn(u32) -> bool,
     ) -> Self {
         let others = neighbours.into_iter().filter(|one| *one != own);
-        let neighbours = others.map(|one| (one, Neighbour::default())).collect();
+        let neighbours: BTreeMap<_, _> = others.map(|one| (one, Neighbour::default())).collect();
+        let owed = neighbours.keys().map(|one| (*one, VecDeque::new())).collect();
         let state = |number| if is_here(number) { Piece::Here } else { Piece::Missing };
         let pieces: Vec<Piece> = (0..count).map(state).collect();
         let missing: Vec<u32> =
@@ -112,6 +115,7 @@ impl Exchange {
         let mut exchange = Exchange {
             own,
             neighbours,
+            owed,
             block: count.div_ceil(MOST_BLOCKS).max(1),
             pieces,
             left: missing.len() as u32,
@@ -129,6 +133,16 @@ impl Exchange {
     /// Whether all pieces are here.
     pub fn is_complete(&self) -> bool {
         self.left == 0
+    }
+
+    /// Whether the parent has been asked for pieces that have not come.
+    pub fn parent_owes(&self) -> bool {
+        self.awaited.len() > self.wanted.len()
+    }
+
+    /// Pieces that are not here.
+    pub fn left(&self) -> u32 {
+        self.left
     }
 
     /// Whether a piece is here.
@@ -187,17 +201,24 @@ impl Exchange {
         None
     }
 
+    /// A replica that the parent has named since then may ask for pieces. It is no source.
+    pub fn admit(&mut self, neighbour: ReplicaId) {
+        self.owed.entry(neighbour).or_default();
+    }
+
     /// A neighbour asks for a piece: it gets that when it is here. A neighbour that asks for too many at a time, or for
     /// pieces that do not exist, gets fewer. It may have dropped the source of the piece, and this replica comes next: then
     /// the piece is wanted from the parent. Otherwise one would wait for the other, and drop it, too.
     pub fn handle_asked(&mut self, from: ReplicaId, number: u32) {
         let exists = (number as usize) < self.pieces.len();
-        if let Some(neighbour) = self.neighbours.get_mut(&from)
+        if let Some(owed) = self.owed.get_mut(&from)
             && exists
-            && neighbour.owed.len() < WINDOW
-            && !neighbour.owed.contains(&number)
+            && !owed.contains(&number)
         {
-            neighbour.owed.push_back(number);
+            if owed.len() >= MOST_OWED {
+                owed.pop_front();
+            }
+            owed.push_back(number);
             self.take_over(number);
         }
     }
@@ -230,7 +251,7 @@ impl Exchange {
     /// The next piece that a neighbour gets.
     pub fn poll_answer(&mut self, to: ReplicaId) -> Option<u32> {
         let pieces = &self.pieces;
-        let owed = &mut self.neighbours.get_mut(&to)?.owed;
+        let owed = self.owed.get_mut(&to)?;
         let at = owed.iter().position(|number| pieces[*number as usize] == Piece::Here)?;
         owed.remove(at)
     }
@@ -253,6 +274,7 @@ impl Exchange {
         let Some(neighbour) = self.neighbours.get_mut(&from) else { return Taken::Ignored };
         if !is_right || number as usize >= self.pieces.len() {
             self.drop_neighbour(from);
+            self.owed.remove(&from);
             return Taken::Wrong;
         }
         neighbour.since = now;

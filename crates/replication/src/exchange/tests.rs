@@ -71,6 +71,29 @@ fn wrong_piece_ends_the_exchange_with_its_sender() {
 }
 
 #[test]
+fn dropped_neighbour_still_gets_pieces_unless_it_lied() {
+    let mut one = exchange(2, 40 * 16);
+    one.handle_from_parent(at(0), 3);
+    one.drop_neighbour(ReplicaId(2));
+    one.handle_asked(ReplicaId(2), 3);
+    assert_eq!(one.poll_answer(ReplicaId(2)), Some(3));
+    one.handle_from_neighbour(at(1), ReplicaId(3), (5, false));
+    one.handle_asked(ReplicaId(3), 3);
+    assert_eq!(one.poll_answer(ReplicaId(3)), None);
+}
+
+#[test]
+fn parent_owes_the_pieces_that_were_wanted() {
+    let mut one = exchange(0, 2);
+    assert!(!one.parent_owes());
+    one.poll_wanted();
+    one.handle_from_parent(at(0), 0);
+    assert!(one.parent_owes());
+    one.handle_from_parent(at(0), 1);
+    assert!(!one.parent_owes() && one.left() == 0);
+}
+
+#[test]
 fn silent_neighbour_is_dropped_and_a_slow_link_is_not() {
     let mut one = exchange(1, 20 * 16);
     let (from, number) = asks(&mut one, at(0))[0];
@@ -103,9 +126,14 @@ fn neighbour_gets_what_it_asked_for_when_it_is_here() {
     one.handle_from_parent(at(0), 3);
     assert_eq!((one.poll_answer(other), one.poll_answer(other)), (Some(3), None));
     assert_eq!(one.poll_answer(ReplicaId(7)), None);
+    // The parent has named it since, and it is no source.
+    one.admit(ReplicaId(7));
+    one.handle_asked(ReplicaId(7), 3);
+    assert_eq!(one.poll_answer(ReplicaId(7)), Some(3));
     // One that asks for all takes no more memory.
-    (0..40).for_each(|number| one.handle_asked(other, number));
-    assert_eq!(one.neighbours[&other].owed.len(), WINDOW);
+    let mut long = exchange(1, 20 * MOST_OWED as u32);
+    (0..20 * MOST_OWED as u32).for_each(|number| long.handle_asked(other, number));
+    assert_eq!(long.owed[&other].len(), MOST_OWED);
 }
 
 proptest! {

@@ -50,7 +50,7 @@ use lull_cc::Bytes;
 
 use crate::body_references::BodyReferences;
 use crate::faults::{Fault, Faults};
-use crate::message::{Frame, PROTOCOL, Refusal, Session, ToOrigin, ToReplica};
+use crate::message::{Frame, PROTOCOL, Refusal, Session, ToOrigin, ToReplica, WITH_NEIGHBOURS};
 use crate::path::Path;
 use crate::subscription::Subscription;
 use crate::time::{LocalTime, Reading, SlewedClock};
@@ -295,6 +295,8 @@ impl<P: Clone> Origin<P> {
             ToOrigin::Ask { of, part } => link.ask(of, part),
             // Only relays look at it.
             ToOrigin::Relays(_) => true,
+            // The daemon keeps the addresses.
+            ToOrigin::Share(_) => link.protocol >= WITH_NEIGHBOURS,
             ToOrigin::Vouch(vouch) => self.vouch(replica, &vouch),
             ToOrigin::Below(all) => self.handle_below(now, replica, all),
             ToOrigin::Partial(all) => link.handle_partial(all),

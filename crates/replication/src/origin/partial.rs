@@ -4,7 +4,9 @@ use lull_cc::Bytes;
 
 use super::Origin;
 use super::peer::Link;
-use crate::message::{BodyHeader, Frame, MAX_RANGES, WITH_RANGES, Wanted};
+use crate::message::{
+    BodyHeader, Frame, MAX_RANGES, Session, WITH_NEIGHBOURS, WITH_RANGES, Wanted,
+};
 use crate::types::{Digest, PIECE, ReplicaId};
 
 /// A replica says which pieces it wants of bodies that are longer than this.
@@ -23,7 +25,8 @@ impl Link {
         };
         let is_valid = ranges.len() <= MAX_RANGES
             && ranges.iter().zip(next).all(ascends)
-            && ends.clone().all(|end| end.is_some());
+            && ends.clone().all(|end| end.is_some())
+            && !(wanted.more && (ranges.is_empty() || self.protocol < WITH_NEIGHBOURS));
         if self.wanted.len() >= AT_ONCE {
             // Of one that has ended.
             self.wanted.pop_first();
@@ -40,6 +43,11 @@ impl Link {
 }
 
 impl<P: Clone> Origin<P> {
+    /// The session of a connected replica.
+    pub fn session_of(&self, replica: ReplicaId) -> Option<Session> {
+        self.peers.get(&replica).and_then(|peer| peer.link.as_ref()).map(|link| link.session)
+    }
+
     /// Whether the replica answers the hashes of a body's pieces by the pieces that it wants.
     pub fn is_answered(&self, replica: ReplicaId, body: &Frame<BodyHeader>) -> bool {
         let size = body.message.version.map_or(Bytes(0), |version| version.content.size);
@@ -47,14 +55,15 @@ impl<P: Clone> Origin<P> {
         size > LONG && link.is_some_and(|link| link.protocol >= WITH_RANGES)
     }
 
-    /// The answer, once it is here: ranges of pieces, the last piece of the body among them. An empty one asks for the
-    /// chunks of the body. `number` counts the long bodies that have begun on its channel, from one.
+    /// The answer, once it is here: ranges of pieces, and whether another answer follows. In the last one the last piece of
+    /// the body is among them, and before not. An empty one asks for the chunks of the body. `number` counts the long bodies
+    /// that have begun on its channel, from one.
     pub fn take_wanted(
         &mut self,
         replica: ReplicaId,
         body: &Frame<BodyHeader>,
         number: u64,
-    ) -> Option<Vec<(u32, u32)>> {
+    ) -> Option<(Vec<(u32, u32)>, bool)> {
         let content = body.message.version?.content;
         let link = self.peers.get_mut(&replica)?.link.as_mut()?;
         if link.session != body.session {
@@ -69,15 +78,16 @@ impl<P: Clone> Origin<P> {
             return None;
         }
         if ranges.is_empty() {
-            return Some(ranges);
+            return Some((ranges, false));
         }
         let count = u32::try_from(content.size.0.div_ceil(PIECE as u64)).unwrap_or(u32::MAX);
-        ranges.retain(|(first, _)| *first < count);
-        ranges.iter_mut().for_each(|(first, length)| *length = (*length).min(count - *first));
-        if ranges.last().is_none_or(|(first, length)| first + length < count) {
+        let most = if wanted.more { count - 1 } else { count };
+        ranges.retain(|(first, _)| *first < most);
+        ranges.iter_mut().for_each(|(first, length)| *length = (*length).min(most - *first));
+        if !wanted.more && ranges.last().is_none_or(|(first, length)| first + length < count) {
             ranges.push((count - 1, 1));
         }
-        Some(ranges)
+        Some((ranges, wanted.more))
     }
 
     /// The piece with which the transfer of a body begins, from zero: behind those that the replica has reported, and

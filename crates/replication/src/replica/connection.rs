@@ -171,6 +171,8 @@ impl<P: Clone> Replica<P> {
                         self.output.pass_on(|| Relayed::Vouched { question, refusal })
                     }
                     ToReplica::Urgent(all) => self.output.pass_on(|| Relayed::Urgent(all)),
+                    // The daemon keeps them.
+                    ToReplica::Neighbours(_) => self.may_exchange(),
                     ToReplica::Renew => {
                         self.output.events.push_back(Event::Renew);
                         true
@@ -209,6 +211,9 @@ impl<P: Clone> Replica<P> {
         }
         if let Some(bytes) = self.config.bytes_per_read {
             self.connection.outbox.push_back(ToOrigin::Price(bytes));
+        }
+        if let Some(address) = self.connection.share.filter(|_| self.may_exchange()) {
+            self.connection.outbox.push_back(ToOrigin::Share(address));
         }
         self.report_partial();
         // A speculative body may have arrived before.

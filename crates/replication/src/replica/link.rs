@@ -1,5 +1,6 @@
 //! The connection to the origin: who talks to whom, and what is still to be said.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -57,6 +58,8 @@ pub(super) struct Connection {
     pub(super) partial: Vec<(Digest, u32)>,
     /// The version of the protocol that both sides speak.
     pub(super) protocol: u16,
+    /// Where neighbours get pieces, if this replica shares.
+    pub(super) share: Option<SocketAddr>,
 }
 
 impl Connection {
@@ -77,6 +80,7 @@ impl Connection {
             report_at: now,
             partial: Vec::new(),
             protocol: PROTOCOL,
+            share: None,
             outbox: VecDeque::new(),
         }
     }

@@ -1,9 +1,11 @@
 //! Bodies that have arrived in part, and those of which an older version is here.
 
+use core::net::SocketAddr;
+
 use lull_cc::Bytes;
 
 use super::Replica;
-use crate::message::{BodyHeader, MAX_PARTIAL, ToOrigin, WITH_RANGES, Wanted};
+use crate::message::{BodyHeader, MAX_PARTIAL, ToOrigin, WITH_NEIGHBOURS, WITH_RANGES, Wanted};
 use crate::origin::LONG;
 use crate::path::Path;
 use crate::types::{Content, Digest, Sequence};
@@ -23,6 +25,16 @@ impl<P: Clone> Replica<P> {
     pub fn is_asked(&self, header: &BodyHeader) -> bool {
         let size = header.version.map_or(Bytes(0), |version| version.content.size);
         self.connection.protocol >= WITH_RANGES && size > LONG && !header.lost
+    }
+
+    /// Neighbours get pieces at this address. To be called before the connection.
+    pub fn set_share(&mut self, address: Option<SocketAddr>) {
+        self.connection.share = address;
+    }
+
+    /// Whether the pieces of a body may come from neighbours.
+    pub fn may_exchange(&self) -> bool {
+        self.connection.protocol >= WITH_NEIGHBOURS && self.is_connected()
     }
 
     /// Says which pieces of a body are wanted.

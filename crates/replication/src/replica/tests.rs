@@ -5,6 +5,7 @@ mod opened;
 mod outage;
 mod reads;
 mod room;
+mod share;
 mod slices;
 mod states;
 mod subscription;

@@ -6,9 +6,9 @@ use super::cursor::{Reader, Writer};
 use super::sealed::Coded;
 use super::{WireError, reports};
 use crate::message::{
-    Ask, MAX_BELOW, MAX_CHANGES, MAX_ENTRIES, MAX_PARTIAL, MAX_PATHS, MAX_RANGES, MAX_RELAYS,
-    MAX_URGENT, MAX_URGENT_REPLICAS, Refusal, Start, ToOrigin, ToReplica, Tree, Urgent, Vouch,
-    Wanted,
+    Ask, MAX_BELOW, MAX_CHANGES, MAX_ENTRIES, MAX_NEIGHBOURS, MAX_PARTIAL, MAX_PATHS, MAX_RANGES,
+    MAX_RELAYS, MAX_URGENT, MAX_URGENT_REPLICAS, Neighbour, Refusal, Start, ToOrigin, ToReplica,
+    Tree, Urgent, Vouch, Wanted,
 };
 use crate::path::Path;
 use crate::subscription::{MAX_PATTERN_BYTES, MAX_PATTERNS, Pattern, Subscription};
@@ -26,6 +26,7 @@ const PARTIAL: (&str, usize) = ("partial bodies", MAX_PARTIAL);
 const RANGES: (&str, usize) = ("ranges", MAX_RANGES);
 const RELAYS: (&str, usize) = ("relays", MAX_RELAYS);
 const BELOW: (&str, usize) = ("replicas", MAX_BELOW);
+const NEIGHBOURS: (&str, usize) = ("neighbours", MAX_NEIGHBOURS);
 const URGENT: (&str, usize) = ("publications", MAX_URGENT);
 const URGENT_REPLICAS: (&str, usize) = ("replicas", MAX_URGENT_REPLICAS);
 /// A path, and a slash.
@@ -45,6 +46,8 @@ const ENTRY: usize = PATH + VERSION;
 const CONTENT: usize = 49;
 const VERSION: usize = 8 + CONTENT;
 const MODE: usize = 2;
+/// The bytes of a neighbour: number, hash, address.
+const NEIGHBOUR: usize = 4 + 32 + 18;
 /// The fewest bytes of an urgent publication.
 const SHORTEST_URGENT: usize = 8 + 2 + 4;
 
@@ -83,6 +86,8 @@ mod kind {
     pub(super) const PRICE: u8 = 0x1a;
     pub(super) const PARTIAL: u8 = 0x1b;
     pub(super) const WANTED: u8 = 0x1c;
+    pub(super) const WANTED_IN_PART: u8 = 0x1d;
+    pub(super) const SHARE: u8 = 0x1e;
     pub(super) const WELCOME_LOG: u8 = 0x41;
     pub(super) const WELCOME_RESYNC: u8 = 0x42;
     pub(super) const REFUSED: u8 = 0x43;
@@ -95,6 +100,7 @@ mod kind {
     pub(super) const WITHDRAWN: u8 = 0x4a;
     pub(super) const VOUCHED: u8 = 0x4b;
     pub(super) const URGENT: u8 = 0x4c;
+    pub(super) const NEIGHBOURS: u8 = 0x4d;
 }
 
 impl Coded for ToOrigin {
@@ -121,7 +127,9 @@ impl Coded for ToOrigin {
             ToOrigin::Below(_) => kind::BELOW,
             ToOrigin::Price(_) => kind::PRICE,
             ToOrigin::Partial(_) => kind::PARTIAL,
-            ToOrigin::Wanted(_) => kind::WANTED,
+            ToOrigin::Wanted(Wanted { more: false, .. }) => kind::WANTED,
+            ToOrigin::Wanted(Wanted { more: true, .. }) => kind::WANTED_IN_PART,
+            ToOrigin::Share(_) => kind::SHARE,
         }
     }
 
@@ -177,6 +185,7 @@ impl Coded for ToOrigin {
                 });
             }
             ToOrigin::Wanted(wanted) => return write_wanted(to, wanted),
+            ToOrigin::Share(address) => to.address(address),
             ToOrigin::Vouch(Vouch { question, replica, certificate, position }) => {
                 to.u64(*question);
                 to.replica(*replica);
@@ -230,15 +239,17 @@ impl Coded for ToOrigin {
                 let one = |from: &mut Reader<'_>| Ok((from.digest("hash")?, from.u32("pieces")?));
                 ToOrigin::Partial(from.list(PARTIAL, 36, one)?)
             }
-            kind::WANTED => {
+            kind::WANTED | kind::WANTED_IN_PART => {
                 let range = |from: &mut Reader<'_>| Ok((from.u32("first")?, from.u32("count")?));
                 ToOrigin::Wanted(Wanted {
                     digest: from.digest("hash")?,
                     demand: from.flag("demand")?,
                     number: from.u64("number")?,
                     ranges: from.list(RANGES, 8, range)?,
+                    more: kind == kind::WANTED_IN_PART,
                 })
             }
+            kind::SHARE => ToOrigin::Share(from.address("address")?),
             kind::PRICE => ToOrigin::Price(Bytes(from.u64("bytes")?)),
             other => return Err(WireError::Kind(other)),
         })
@@ -304,6 +315,21 @@ fn read_urgent(from: &mut Reader<'_>) -> Result<Urgent, WireError> {
     })
 }
 
+fn write_neighbour(to: &mut Writer<'_>, one: &Neighbour) -> Result<(), WireError> {
+    to.replica(one.replica);
+    to.digest(&one.certificate);
+    to.address(&one.address);
+    Ok(())
+}
+
+fn read_neighbour(from: &mut Reader<'_>) -> Result<Neighbour, WireError> {
+    Ok(Neighbour {
+        replica: from.replica("replica")?,
+        certificate: from.digest("certificate")?,
+        address: from.address("address")?,
+    })
+}
+
 impl Coded for ToReplica {
     const MAX_FRAME_BYTES: usize = MAX_TO_REPLICA_BYTES;
 
@@ -321,6 +347,7 @@ impl Coded for ToReplica {
             ToReplica::Withdrawn(_) => kind::WITHDRAWN,
             ToReplica::Vouched { .. } => kind::VOUCHED,
             ToReplica::Urgent(_) => kind::URGENT,
+            ToReplica::Neighbours(_) => kind::NEIGHBOURS,
         }
     }
 
@@ -337,6 +364,7 @@ impl Coded for ToReplica {
                 }
             }
             ToReplica::Refused(why) => write_refusal(to, *why),
+            ToReplica::Neighbours(all) => return to.list(NEIGHBOURS, all, write_neighbour),
             ToReplica::Urgent(all) => return to.list(URGENT, all, write_urgent),
             ToReplica::Vouched { question, refusal } => {
                 to.u64(*question);
@@ -404,6 +432,9 @@ impl Coded for ToReplica {
             }
             kind::RENEW => ToReplica::Renew,
             kind::WITHDRAWN => ToReplica::Withdrawn(from.path()?),
+            kind::NEIGHBOURS => {
+                ToReplica::Neighbours(from.list(NEIGHBOURS, NEIGHBOUR, read_neighbour)?)
+            }
             kind::URGENT => ToReplica::Urgent(from.list(URGENT, SHORTEST_URGENT, read_urgent)?),
             kind::VOUCHED => ToReplica::Vouched {
                 question: from.u64("question")?,

@@ -1,5 +1,7 @@
 //! Fields: integers in little-endian order, lists and texts after their lengths. Stores use them as well.
 
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
 use lull_cc::Bytes;
 
 use super::WireError;
@@ -89,6 +91,16 @@ impl<'a> Writer<'a> {
     /// Appends a time of an interval clock.
     pub fn local(&mut self, value: LocalTime) {
         self.i64(value.as_nanos());
+    }
+
+    /// Appends an address as one of IPv6, and a port.
+    pub fn address(&mut self, value: &SocketAddr) {
+        let ip = match value.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        self.bytes(&ip.octets());
+        self.u16(value.port());
     }
 
     /// Appends a position with the hash of the log up to it.
@@ -247,6 +259,16 @@ impl<'a> Reader<'a> {
     /// Reads a time of an interval clock.
     pub fn local(&mut self, what: &'static str) -> Result<LocalTime, WireError> {
         self.i64(what).map(LocalTime::from_nanos)
+    }
+
+    /// Reads an address and a port.
+    pub fn address(&mut self, what: &'static str) -> Result<SocketAddr, WireError> {
+        let ip = Ipv6Addr::from(self.array::<16>(what)?).to_canonical();
+        let port = self.u16(what)?;
+        if port == 0 || ip.is_unspecified() || ip.is_multicast() {
+            return Err(WireError::Value(what));
+        }
+        Ok(SocketAddr::new(ip, port))
     }
 
     /// Reads a position with the hash of the log up to it.

@@ -6,6 +6,7 @@
 //!   speculative  preface │ frame frame …        one body after the other, in the background
 //!   enrolment    preface │ frame                a certificate for a key
 //!   fetch        preface │ frame frame …        questions of a one-off receiver, and the bodies that it wants
+//!   exchange     preface │ frame frame …        pieces that a neighbour asks for
 //!
 //!   frame = length (4) │ kind (1) │ session (20) │ message
 //! ```
@@ -18,6 +19,7 @@ mod body;
 mod control;
 pub mod cursor;
 mod enrolment;
+mod exchange;
 mod fetch;
 mod pieces;
 mod reports;
@@ -36,6 +38,7 @@ pub use crate::types::PIECE;
 pub use body::{Attach, BodyPart, Chunk, MIN_CHUNK_BYTES};
 pub(crate) use control::{length_of, length_of_entry};
 use cursor::{Reader, Writer};
+pub use exchange::{FromNeighbour, ToNeighbour};
 pub use fetch::{FromSource, ToSource};
 pub use pieces::{Assembly, Delivery, Outline, Unexpected};
 
@@ -136,6 +139,7 @@ impl Preface {
             Channel::Speculative => 2,
             Channel::Enrolment => 3,
             Channel::Fetch => 4,
+            Channel::Exchange => 5,
         };
         bytes
     }
@@ -155,6 +159,7 @@ impl Preface {
             2 => Channel::Speculative,
             3 => Channel::Enrolment,
             4 => Channel::Fetch,
+            5 => Channel::Exchange,
             other => return Err(WireError::Channel(other)),
         };
         let (oldest, newest) = (u16::from_le_bytes([o0, o1]), u16::from_le_bytes([n0, n1]));

@@ -148,6 +148,8 @@ enum State {
 struct Order {
     /// Pieces may be left out between others: they were not asked for.
     has_gaps: bool,
+    /// Pieces come in any order, the last one of the body at the end: they were asked for in several parts.
+    is_any: bool,
     /// Bytes of the chunks that have come, if chunks were asked for.
     chunked: Option<u64>,
 }
@@ -216,6 +218,15 @@ impl Assembly {
             &mut self.lanes[lane.index()]
         {
             order.has_gaps = true;
+        }
+    }
+
+    /// Pieces of the body on a lane are asked for in several parts, and come in any order. Its last piece ends it.
+    pub fn expect_any_order(&mut self, lane: Lane) {
+        if let State::Pieces { order, .. } | State::Skipping { order, .. } =
+            &mut self.lanes[lane.index()]
+        {
+            order.is_any = true;
         }
     }
 
@@ -348,8 +359,9 @@ fn expect(
     bytes: &[u8],
 ) -> Result<u64, Unexpected> {
     let number = u64::from(number);
-    let may_skip = next == 0 || order.has_gaps;
-    let is_next = number == next || may_skip && number > next && number < pieces(content.size.0);
+    let may_skip = next == 0 || order.has_gaps || order.is_any;
+    let is_next = number == next || may_skip && (number > next || order.is_any);
+    let is_next = is_next && number < pieces(content.size.0);
     let left = content.size.0.saturating_sub(number * PIECE as u64);
     let length = left.min(PIECE as u64);
     if is_next && bytes.len() as u64 == length { Ok(number) } else { Err(Unexpected) }

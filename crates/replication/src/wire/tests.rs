@@ -1,6 +1,7 @@
 //! Messages round-trip, and no other bytes are decoded.
 
 mod bodies;
+mod exchange;
 mod fetch;
 mod preface;
 mod vectors;
@@ -15,8 +16,8 @@ use super::*;
 use crate::lane::Lane;
 use crate::message::{
     Ask, BelowReport, BodyHeader, Delivered, Enrol, Enrolled, FromAuthority, MAX_BELOW, MAX_PATHS,
-    NotEnrolled, Refusal, Report, Start, Stock, ToAuthority, ToOrigin, ToReplica, Tree, Urgent,
-    Vouch, Wanted,
+    Neighbour, NotEnrolled, Refusal, Report, Start, Stock, ToAuthority, ToOrigin, ToReplica, Tree,
+    Urgent, Vouch, Wanted,
 };
 use crate::path::{MAX_PATH_BYTES, Path};
 use crate::subscription::{Pattern, Subscription};
@@ -112,11 +113,12 @@ fn to_origin() -> impl Strategy<Value = ToOrigin> {
         vec(below(), 0..5).prop_map(ToOrigin::Below),
         any::<u64>().prop_map(|bytes| ToOrigin::Price(Bytes(bytes))),
         vec((digest(), any::<u32>()), 0..20).prop_map(ToOrigin::Partial),
-        (digest(), any::<bool>(), any::<u64>(), vec(any::<(u32, u32)>(), 0..20)).prop_map(
-            |(digest, demand, number, ranges)| {
-                ToOrigin::Wanted(Wanted { digest, demand, number, ranges })
+        (digest(), any::<[bool; 2]>(), any::<u64>(), vec(any::<(u32, u32)>(), 0..20)).prop_map(
+            |(digest, [demand, more], number, ranges)| {
+                ToOrigin::Wanted(Wanted { digest, demand, number, ranges, more })
             }
         ),
+        exchange::address().prop_map(ToOrigin::Share),
     ]
 }
 
@@ -247,6 +249,7 @@ fn to_replica() -> impl Strategy<Value = ToReplica> {
         (any::<u64>(), prop::option::of(refusal()))
             .prop_map(|(question, refusal)| ToReplica::Vouched { question, refusal }),
         vec(urgent(), 0..5).prop_map(ToReplica::Urgent),
+        vec(exchange::neighbour(), 0..5).prop_map(ToReplica::Neighbours),
     ]
 }
 

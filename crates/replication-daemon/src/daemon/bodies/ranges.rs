@@ -21,6 +21,11 @@ pub(super) fn after(ranges: &[(u32, u32)], number: u32) -> u32 {
     behind.next().map_or(next, |(first, _)| next.max(*first))
 }
 
+/// Whether no piece is wanted behind this one.
+pub(super) fn is_behind(ranges: &[(u32, u32)], number: u32) -> bool {
+    ranges.last().is_none_or(|(first, count)| first + count <= number + 1)
+}
+
 impl<S: Serves> Sending<'_, S> {
     /// Looks for the answer of the replica.
     pub(super) fn answer(
@@ -35,9 +40,11 @@ impl<S: Serves> Sending<'_, S> {
         let (replica, number) = (self.link.replica, self.number);
         let wanted =
             self.shared.with_machine(|machine| machine.take_wanted(replica, &self.frame, number));
-        let Some(ranges) = wanted else { return Ok(SendState::Waits) };
+        let Some((ranges, has_more)) = wanted else { return Ok(SendState::Waits) };
+        self.has_more = has_more;
         self.next = match ranges.first() {
             Some((first, _)) => Next::Pieces(outline, *first),
+            None if has_more => Next::Answer(outline),
             None => Next::Chunking(outline, self.find_chunks(content)),
         };
         self.ranges = ranges;
@@ -121,5 +128,6 @@ mod tests {
         }
         assert_eq!(all, [2, 3, 4, 7, 9, 10]);
         assert_eq!(after(&[], 4), 5, "without ranges all are wanted");
+        assert_eq!([9, 10].map(|number| is_behind(&ranges, number)), [false, true]);
     }
 }

@@ -9,7 +9,7 @@ use lull_replication::message::{
 };
 use lull_replication::origin::Origin;
 use lull_replication::time::Reading;
-use lull_replication::types::ReplicaId;
+use lull_replication::types::{Digest, ReplicaId};
 use lull_replication::wire::Attach;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, copy, sink, split};
@@ -22,6 +22,7 @@ use crate::daemon::accept::Accepts;
 use crate::daemon::child::Link;
 use crate::daemon::clock::certificate_time;
 use crate::daemon::link::{Incoming, Outgoing, TIMEOUT, answer, prepare, soon};
+use crate::daemon::neighbours::Source;
 use crate::daemon::priority::ConnectionPriority;
 use crate::daemon::serving::{End, Links};
 use crate::daemon::unidentified::{ConnectionSlot, SlotsExhausted};
@@ -96,7 +97,9 @@ async fn serve(
             drop(visitor);
             fetches::serve(shared, stream).await
         }
-        (Peer::Receiver(_), _) | (Peer::Replica(_), Channel::Fetch) => Err(LinkError::Order),
+        (Peer::Receiver(_), _) | (Peer::Replica(_), Channel::Fetch | Channel::Exchange) => {
+            Err(LinkError::Order)
+        }
         (Peer::Newcomer, _) => Err(NotAdmitted::Unknown.into()),
         (Peer::Replica(replica), Channel::Control) => control(visitor, replica, from, stream).await,
         (Peer::Replica(replica), channel) => {
@@ -194,6 +197,9 @@ async fn control(
     // Before its hello ends the connections of its successor.
     visitor.is_still_admitted()?;
     let link = shared.with(|core, now| core.handle_hello(now, replica, hello))?;
+    if let Some(shown) = visitor.shown.as_ref().and_then(|shown| shown.first()) {
+        let _ = link.source.set(Source { ip: from.ip(), certificate: Digest::of(shown) });
+    }
     let end = End { shared: &**shared, link: &link };
     // Checked again, now that a revocation closes the link.
     if let Err(why) = visitor.is_still_admitted() {
@@ -250,6 +256,10 @@ impl Links for Shared {
 
     fn end(&self, link: &Arc<Link>) {
         self.try_with(|core, _| core.end(link));
+    }
+
+    fn links(&self) -> Vec<Arc<Link>> {
+        lock(&self.core).links.values().cloned().collect()
     }
 }
 

@@ -27,6 +27,7 @@ use crate::daemon::child::{Link, Sent};
 use crate::daemon::chunk_lists::ChunkLists;
 use crate::daemon::clock::certificate_time;
 use crate::daemon::link::{Incoming, Outgoing, answer, prepare, soon};
+use crate::daemon::neighbours::Source;
 use crate::daemon::outlines::Outlines;
 use crate::daemon::priority::ConnectionPriority;
 use crate::daemon::serving::{End, Links};
@@ -312,7 +313,7 @@ async fn serve(
             drop(slot);
             fetches::serve(shared, stream).await
         }
-        Channel::Enrolment | Channel::Fetch => Err(LinkError::Order),
+        Channel::Enrolment | Channel::Fetch | Channel::Exchange => Err(LinkError::Order),
         channel => {
             let tcp = stream.get_ref().0;
             let priority = match channel {
@@ -339,6 +340,7 @@ async fn control(
         children.greet(now, replica, certificate, hello)
     };
     let link = shared.with_children(greet)?;
+    let _ = link.source.set(Source { ip: from.ip(), certificate });
     let end = End { shared: &**shared, link: &link };
     drop(slot);
     (shared.on_event)(ReplicaEvent::ChildConnected { child: link.replica, from });
@@ -378,6 +380,12 @@ impl Links for Shared {
                 children.end(now, replica, link);
             }
         });
+    }
+
+    fn links(&self) -> Vec<Arc<Link>> {
+        let core = lock(&self.core);
+        let children = core.children.iter().flat_map(|children| children.all.values());
+        children.map(|child| Arc::clone(&child.link)).collect()
     }
 }
 

@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lull_cc::Bytes;
 use lull_replication::lane::Lane;
 use lull_replication::message::{BodyHeader, MAX_RANGES, Wanted};
+use lull_replication::path::Path;
 use lull_replication::types::{Digest, DiskFull, Payload};
 use lull_replication::wire::{Assembly, Chunk, Outline, PIECE};
 
 use super::Shared;
 use super::forward::{Forwarded, Taker};
-use super::older::{LocalPieces, Older, ranges};
+use super::older::{LocalPieces, Older, join, ranges};
+use super::sharing::{self, PiecesToCome, Running};
 use crate::daemon::{LinkError, blocking};
 use crate::store::{Body, Stager, StoreError};
 
@@ -22,6 +24,8 @@ pub(super) enum Asked {
     Nothing,
     Chunks,
     Pieces,
+    /// Some pieces, and others later: neighbours may have them.
+    Exchange,
 }
 
 impl Asked {
@@ -31,12 +35,14 @@ impl Asked {
             Asked::Nothing => {}
             Asked::Chunks => assembly.expect_chunks(lane),
             Asked::Pieces => assembly.expect_gaps(lane),
+            Asked::Exchange => assembly.expect_any_order(lane),
         }
     }
 }
 
 /// The pieces of a long body, and where they come from.
 struct Selection {
+    path: Path,
     digest: Digest,
     size: u64,
     demand: bool,
@@ -49,6 +55,20 @@ struct Selection {
     /// The older version whose chunks are awaited, and those of the new one.
     asked: Option<(Arc<Older>, Vec<Chunk>)>,
     local: Option<Arc<LocalPieces>>,
+    /// Pieces also come from neighbours.
+    exchange: Option<Arc<Running>>,
+    /// All of them are here, or are of no use.
+    is_exchanged: bool,
+    /// Pieces that have not come by it.
+    left: u32,
+}
+
+impl Drop for Selection {
+    fn drop(&mut self) {
+        if let Some(running) = &self.exchange {
+            running.end();
+        }
+    }
 }
 
 impl Selection {
@@ -56,32 +76,59 @@ impl Selection {
         u32::try_from(self.size.div_ceil(PIECE as u64)).unwrap_or(u32::MAX)
     }
 
-    /// Asks for the pieces that are not here.
-    fn want(&self, shared: &Shared) -> Asked {
+    /// Asks for the pieces that are not here. Neighbours may have them, unless a read waits.
+    async fn want(&mut self, shared: &Arc<Shared>) -> Asked {
+        if !self.demand {
+            let (path, digest, size) = (self.path.clone(), self.digest, self.size);
+            let (outline, local) = (Arc::clone(&self.outline), self.local.clone());
+            let first = self.first;
+            let body = PiecesToCome { path, digest, size, outline, first, local };
+            self.exchange = sharing::begin(shared, body).await;
+        }
+        if let Some(running) = &self.exchange {
+            self.left = running.left();
+            running.wake();
+            return Asked::Exchange;
+        }
+        self.want_from_parent(shared)
+    }
+
+    fn want_from_parent(&self, shared: &Shared) -> Asked {
         let is_here = |number| self.local.as_ref().is_some_and(|local| local.has(number));
         let ranges = ranges((self.first, self.count()), MAX_RANGES, is_here);
-        want(shared, (self.digest, self.demand, self.number), ranges);
+        self.say(shared, ranges, false);
         Asked::Pieces
     }
 
-    /// The pieces before this one that come from the older version.
+    fn say(&self, shared: &Shared, ranges: Vec<(u32, u32)>, more: bool) {
+        want(shared, (self.digest, self.demand, self.number), ranges, more);
+    }
+
+    /// The pieces before this one that are here: from the older version, or from neighbours.
     fn gap(&mut self, piece: u32) -> Gap {
         let numbers = self.next..piece;
-        self.next = piece + 1;
+        self.next = piece;
         let (outline, local) = (Arc::clone(&self.outline), self.local.clone());
-        Gap { numbers, outline, local }
+        Gap { numbers, outline, local, exchange: self.exchange.clone() }
     }
 }
 
-fn want(shared: &Shared, (digest, demand, number): (Digest, bool, u64), ranges: Vec<(u32, u32)>) {
-    shared.with(|core, _| core.machine.want_pieces(Wanted { digest, demand, number, ranges }));
+fn want(
+    shared: &Shared,
+    (digest, demand, number): (Digest, bool, u64),
+    ranges: Vec<(u32, u32)>,
+    more: bool,
+) {
+    let wanted = Wanted { digest, demand, number, ranges, more };
+    shared.with(|core, _| core.machine.want_pieces(wanted));
 }
 
-/// Pieces of the older version that come before one of the connection.
+/// Pieces that are here, and come before one of the connection.
 struct Gap {
     numbers: core::ops::Range<u32>,
     outline: Arc<Outline>,
     local: Option<Arc<LocalPieces>>,
+    exchange: Option<Arc<Running>>,
 }
 
 /// The outcome of writing pieces.
@@ -102,7 +149,11 @@ impl Gap {
         taker: Option<&Taker>,
     ) -> Result<Written, StoreError> {
         for number in self.numbers {
-            let read = self.local.as_ref().map_or(Ok(None), |local| local.read(number))?;
+            let read = match (&self.exchange, &self.local) {
+                (Some(running), _) => running.piece(number)?,
+                (None, Some(local)) => local.read(number)?,
+                (None, None) => None,
+            };
             let Some(bytes) = read.filter(|bytes| self.outline.has(number, bytes)) else {
                 stager.discard();
                 return Ok(Written::Broken);
@@ -167,7 +218,7 @@ impl<'a> Intake<'a> {
     }
 
     /// The hashes of all pieces are here: asks for those that have to come, if the sender waits for that.
-    pub(super) fn select(&mut self, header: &BodyHeader, outline: &Outline) -> Asked {
+    pub(super) async fn select(&mut self, header: &BodyHeader, outline: &Outline) -> Asked {
         let Some(version) = header.version else { return Asked::Nothing };
         if !self.shared.with(|core, _| core.machine.is_asked(header)) {
             self.set_chunks(&[]);
@@ -179,6 +230,7 @@ impl<'a> Intake<'a> {
             partials.iter().find(|(one, _)| *one == digest).map_or(0, |(_, pieces)| *pieces);
         let older = self.shared.older.find(self.shared, &header.path, &digest);
         let mut selection = Selection {
+            path: header.path.clone(),
             digest,
             size,
             demand: header.demand,
@@ -188,15 +240,18 @@ impl<'a> Intake<'a> {
             next: 0,
             asked: older.map(|older| (older, Vec::new())),
             local: None,
+            exchange: None,
+            is_exchanged: false,
+            left: u32::MAX,
         };
         selection.first = first.min(selection.count().saturating_sub(1));
         selection.next = selection.first;
         let asked = if selection.asked.is_some() {
-            want(self.shared, (digest, header.demand, self.number), Vec::new());
+            selection.say(self.shared, Vec::new(), false);
             Asked::Chunks
         } else {
             self.set_chunks(&[]);
-            selection.want(self.shared)
+            selection.want(self.shared).await
         };
         self.selection = Some(selection);
         asked
@@ -211,7 +266,7 @@ impl<'a> Intake<'a> {
         let last = (version.content.size.0 - 1) / PIECE as u64;
         let last = u32::try_from(last).unwrap_or(u32::MAX);
         let of = (version.content.digest, header.demand, self.number);
-        want(self.shared, of, vec![(last, 1)]);
+        want(self.shared, of, vec![(last, 1)], false);
         Asked::Pieces
     }
 
@@ -243,7 +298,7 @@ impl<'a> Intake<'a> {
         // There is no thread only when the runtime ends.
         let (local, chunks) = blocking(find).await.ok_or(LinkError::GivenUp)??;
         selection.local = local.map(Arc::new);
-        let asked = selection.want(self.shared);
+        let asked = selection.want(self.shared).await;
         self.set_chunks(&chunks);
         Ok(asked)
     }
@@ -259,9 +314,15 @@ impl<'a> Intake<'a> {
         if self.full || self.broken {
             return Ok(());
         }
-        let write = self.writer(digest, piece, bytes);
+        let write = self.writer(digest, piece, Some(bytes));
         // There is no thread only when the runtime ends.
-        match blocking(write).await.ok_or(LinkError::GivenUp)?? {
+        let written = blocking(write).await.ok_or(LinkError::GivenUp)??;
+        self.note_written(written);
+        Ok(())
+    }
+
+    fn note_written(&mut self, written: Written) {
+        match written {
             Written::Here(stager, is_passed_on) => {
                 self.stager = Some(*stager);
                 if !is_passed_on {
@@ -271,16 +332,15 @@ impl<'a> Intake<'a> {
             Written::Full => (self.full, self.forwarded) = (true, None),
             Written::Broken => (self.broken, self.forwarded) = (true, None),
         }
-        Ok(())
     }
 
-    /// Writes a piece behind those before it. Opens the stager, if that is not done: it may read the first pieces from
+    /// Writes a piece behind those before it, or only these. Opens the stager, if that is not done: it may read the first pieces from
     /// the disk. Children get all of them.
     fn writer(
         &mut self,
         digest: &Digest,
         piece: u32,
-        bytes: Vec<u8>,
+        bytes: Option<Vec<u8>>,
     ) -> impl FnOnce() -> Result<Written, StoreError> + Send + use<> {
         let (stager, bodies, digest) = (self.stager.take(), self.shared.bodies.clone(), *digest);
         let first = self.selection.as_ref().map_or(piece, |selection| selection.first);
@@ -289,14 +349,24 @@ impl<'a> Intake<'a> {
         if is_new {
             self.arriving.add(begin.0 as usize);
         }
-        let gap = self.selection.as_mut().map(|selection| selection.gap(piece));
+        let gap = self.selection.as_mut().map(|selection| {
+            let gap = selection.gap(piece);
+            selection.next += u32::from(bytes.is_some());
+            gap
+        });
+        let exchange = gap.as_ref().and_then(|gap| gap.exchange.clone());
         let taker = self.forwarded.as_ref().map(Forwarded::taker);
         move || {
             let taker = taker.as_ref();
+            let mut number = 0;
             let pass_on = |earlier: &[u8]| {
                 if let Some(taker) = taker {
                     taker.take_earlier(earlier);
                 }
+                if let Some(exchange) = &exchange {
+                    exchange.take_earlier(number, earlier);
+                }
+                number += 1;
             };
             let stager = stager.map_or_else(|| bodies.stage_from(&digest, begin, pass_on), Ok)?;
             let is_passed_on = !is_new || taker.is_none_or(|taker| taker.is_at(first));
@@ -305,11 +375,76 @@ impl<'a> Intake<'a> {
                 None => Written::Here(Box::new(stager), is_passed_on),
             };
             let Written::Here(mut stager, is_passed_on) = written else { return Ok(written) };
+            let Some(bytes) = bytes else { return Ok(Written::Here(stager, is_passed_on)) };
             let is_passed_on = is_passed_on && taker.is_none_or(|taker| taker.take(&bytes));
             Ok(match stager.write(&bytes)? {
                 Ok(()) => Written::Here(stager, is_passed_on),
                 Err(DiskFull) => Written::Full,
             })
+        }
+    }
+
+    /// The exchange of its pieces, while there is one.
+    pub(super) fn exchange(&self) -> Option<&Arc<Running>> {
+        self.selection.as_ref().filter(|one| !one.is_exchanged)?.exchange.as_ref()
+    }
+
+    /// A piece of an exchange has come from the parent.
+    pub(super) async fn take_piece(
+        &mut self,
+        number: u32,
+        bytes: Vec<u8>,
+    ) -> Result<(), LinkError> {
+        let Some(running) = self.exchange().cloned() else { return Ok(()) };
+        let now = self.shared.clock.read().local;
+        let take = move || running.take_from_parent(now, number, &bytes);
+        blocking(take).await.ok_or(LinkError::GivenUp)
+    }
+
+    /// The next step of an exchange: writes the first pieces, as far as they are here, and asks for others. When all are
+    /// here, or cannot be stored, the last one has to come.
+    pub(super) async fn turn(&mut self) -> Result<(), LinkError> {
+        /// Pieces that are written at a time: those of the connection wait meanwhile.
+        const STEP: u32 = 64;
+        let Some(running) = self.exchange().cloned() else { return Ok(()) };
+        let Some(selection) = &mut self.selection else { return Ok(()) };
+        let turn = running.turn(self.shared);
+        let (digest, next, last) = (selection.digest, selection.next, selection.count() - 1);
+        if !turn.wanted.is_empty() {
+            selection.say(self.shared, join(turn.wanted, MAX_RANGES), true);
+        }
+        let came = selection.left.saturating_sub(turn.left);
+        selection.left = turn.left;
+        self.arriving.add(came as usize * PIECE);
+        let here = running.end_of_those_here(next).min(next + STEP);
+        if here > next || self.stager.is_none() {
+            let write = self.writer(&digest, here, None);
+            let written = blocking(write).await.ok_or(LinkError::GivenUp)??;
+            self.note_written(written);
+        }
+        self.full |= running.is_full();
+        if here == last || self.full || self.broken {
+            self.end_exchange(last);
+        } else if here == next + STEP {
+            running.wake();
+        }
+        Ok(())
+    }
+
+    /// Only the last piece has to come. Neighbours get pieces until then.
+    fn end_exchange(&mut self, last: u32) {
+        let Some(selection) = &mut self.selection else { return };
+        selection.say(self.shared, vec![(last, 1)], false);
+        selection.is_exchanged = true;
+        selection.exchange.iter().for_each(|running| running.stop_asking());
+    }
+
+    /// A piece of the parent was corrupt: the rest is of no use.
+    pub(super) fn give_up_exchange(&mut self) {
+        if self.exchange().is_some()
+            && let Some(selection) = &self.selection
+        {
+            self.end_exchange(selection.count() - 1);
         }
     }
 
@@ -343,7 +478,7 @@ impl<'a> Intake<'a> {
             return Ok(none(self.broken));
         }
         let single = self.stager.is_none() && piece == 0;
-        let write = self.writer(digest, piece, last);
+        let write = self.writer(digest, piece, Some(last));
         let finish = move || {
             Ok::<_, StoreError>(match write()? {
                 Written::Here(stager, is_passed_on) => Ok((stager.finish()?.ok(), is_passed_on)),

@@ -1,6 +1,7 @@
 //! The replica as a daemon.
 
 mod children;
+mod event;
 mod forward;
 mod intake;
 mod older;
@@ -10,26 +11,21 @@ mod reads;
 mod receive;
 mod retries;
 mod session;
+mod sharing;
 mod status;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use lull_replication::message::Refusal;
-use lull_replication::path::Path;
-use lull_replication::replica::{
-    Answer, Config, Counters, Event, Outage, ReadId, Replica, Skew, Step,
-};
-use lull_replication::subscription::{Pattern, Subscription};
+use lull_replication::replica::{Answer, Config, Counters, Event, Outage, ReadId, Replica, Step};
+use lull_replication::subscription::Subscription;
 use lull_replication::time::{LocalTime, Reading};
-use lull_replication::types::{ReplicaId, Sequence};
-use thiserror::Error;
+use lull_replication::types::Sequence;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -38,6 +34,7 @@ use self::forward::Spools;
 use self::older::OlderBodies;
 use self::parents::Parents;
 use self::partials::PartialVersions;
+use self::sharing::Sharing;
 use super::chunk_lists::ChunkLists;
 use super::clock::until;
 use super::outlines::Outlines;
@@ -48,8 +45,10 @@ use crate::store::{
 };
 
 pub use self::children::RelayOptions;
+pub use self::event::ReplicaEvent;
 pub use self::reads::{Found, Pending, ReadError};
 pub(crate) use self::retries::Retries;
+pub use self::sharing::ShareOptions;
 pub use self::status::{OutageStatus, ReplicaStatus};
 
 /// The options of a replica daemon.
@@ -70,6 +69,8 @@ pub struct ReplicaOptions {
     pub or_origin: bool,
     /// How it serves other replicas, if it is a relay.
     pub relay: Option<RelayOptions>,
+    /// How it exchanges pieces of long bodies with replicas in the same network that do so, too.
+    pub share: Option<ShareOptions>,
 }
 
 impl ReplicaOptions {
@@ -77,89 +78,9 @@ impl ReplicaOptions {
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         let (config, only) = (Config::default(), Subscription::default());
         let folder = folder.into();
-        let (origin, via, or_origin, relay) = (None, Vec::new(), false, None);
-        ReplicaOptions { folder, config, origin, only, via, or_origin, relay }
+        let (origin, via, or_origin, relay, share) = (None, Vec::new(), false, None, None);
+        ReplicaOptions { folder, config, origin, only, via, or_origin, relay, share }
     }
-}
-
-/// An event of a replica daemon.
-#[derive(Debug, Error)]
-pub enum ReplicaEvent {
-    /// The origin accepts it.
-    #[error("connected to the origin")]
-    Connected,
-    /// One of several parents is connected to, another one than before.
-    #[error("trying {0}")]
-    Parent(String),
-    /// A parent has sent wrong bytes several times. They were discarded.
-    #[error(
-        "{0} has sent wrong bytes several times: they were discarded, and another parent is tried if there is one. Check \
-         that machine and the network to it"
-    )]
-    WrongBytes(String),
-    /// There is no connection.
-    #[error("no connection to the origin, next attempt in {}.{:03} s: {why}",
-        again.as_secs(), again.subsec_millis())]
-    Disconnected {
-        /// Why.
-        why: String,
-        /// When the next attempt begins.
-        again: Duration,
-    },
-    /// The origin rejects it.
-    #[error("the origin rejects this replica: {0}")]
-    Refused(Refusal),
-    /// The clocks are further apart than allowed.
-    #[error(
-        "the wall clocks of origin and replica are over {} ms apart: synchronize them; until then \
-         staleness is measured by round trips",
-        .0.least.unsigned_abs().min(.0.most.unsigned_abs()) / 1_000_000
-    )]
-    SkewExceeded(Skew),
-    /// A pattern of its subscription matches no object.
-    #[error(
-        "no file matches `--only {0}`: check the pattern. `docs/**` is everything below `docs`"
-    )]
-    Unmatched(Pattern),
-    /// The disk is full.
-    #[error("the disk is full: free space; until then reads of newer state wait")]
-    DiskFull,
-    /// The origin has lost a body that is read here.
-    #[error("the origin has lost the body of `{0}`, so it cannot be read: publish it there again")]
-    Lost(Path),
-    /// It serves other replicas from now on.
-    #[error("replicas may connect to {0}")]
-    Relaying(SocketAddr),
-    /// A replica below this relay has connected.
-    #[error("replica {} at {from} is connected", .child.0)]
-    ChildConnected {
-        /// Which.
-        child: ReplicaId,
-        /// Its address.
-        from: SocketAddr,
-    },
-    /// A replica below this relay has no connection any more.
-    #[error("replica {} is disconnected: {why}", .child.0)]
-    ChildDisconnected {
-        /// Which.
-        child: ReplicaId,
-        /// Why.
-        why: String,
-    },
-    /// A body that replicas below have begun to get does not arrive whole.
-    #[error("`{0}` was cut off on its way here, and so at replicas below: they get it later")]
-    Cut(Path),
-    /// A connection to this relay has failed.
-    #[error("the connection from {from} failed: {why}")]
-    ChildRejected {
-        /// Its address.
-        from: SocketAddr,
-        /// Why.
-        why: String,
-    },
-    /// No new certificate could be requested.
-    #[error("the certificate could not be renewed: {0}")]
-    NotRenewed(String),
 }
 
 type EventSink = Box<dyn Fn(ReplicaEvent) + Send + Sync>;
@@ -182,6 +103,10 @@ struct Shared {
     bodies: Bodies,
     partials: PartialVersions,
     on_event: EventSink,
+    /// If it exchanges pieces with neighbours.
+    sharing: Option<Sharing>,
+    /// The address of this side of the control connection.
+    local_ip: Mutex<Option<IpAddr>>,
     /// Bytes of bodies received, on demand and speculative.
     received: [AtomicU64; 2],
     /// Bytes of bodies that have arrived in part.
@@ -466,7 +391,7 @@ impl ReplicaDaemon {
         clock: Arc<dyn Clock>,
         on_event: impl Fn(ReplicaEvent) + Send + Sync + 'static,
     ) -> Result<Self, DaemonError> {
-        let ReplicaOptions { folder, config, origin, only, via, or_origin, relay } = options;
+        let ReplicaOptions { folder, config, origin, only, via, or_origin, relay, share } = options;
         let now = clock.read();
         let mut identity = ReplicaIdentity::open(&folder)?;
         if let Some(address) = &origin {
@@ -481,6 +406,7 @@ impl ReplicaDaemon {
         machine.subscribe(only);
         let relay = relay.map(|relay| relay.open(now, &identity, &clock, &mut machine));
         let (children, relay) = relay.transpose()?.unzip();
+        let (sharing, share) = share.map(ShareOptions::open).transpose()?.unzip();
         let shared = Arc::new(Shared {
             clock,
             core: Mutex::new(Core::new(machine, children)),
@@ -495,6 +421,8 @@ impl ReplicaDaemon {
             bodies,
             partials: PartialVersions::default(),
             on_event: Box::new(on_event),
+            sharing,
+            local_ip: Mutex::default(),
             received: Default::default(),
             arriving: AtomicU64::default(),
             control_bytes: AtomicU64::default(),
@@ -515,6 +443,9 @@ impl ReplicaDaemon {
         ];
         if let Some(listening) = relay {
             tasks.push(tokio::spawn(children::accept(Arc::clone(&shared), listening)));
+        }
+        if let Some(listener) = share {
+            tasks.push(tokio::spawn(sharing::accept(Arc::clone(&shared), listener)));
         }
         Ok(ReplicaDaemon { shared, tasks })
     }

@@ -183,6 +183,11 @@ pub(super) fn ranges(
             _ => ranges.push((number, 1)),
         }
     }
+    join(ranges, most)
+}
+
+/// At most so many ranges. Pieces between others come as well, if there are more.
+pub(super) fn join(mut ranges: Vec<(u32, u32)>, most: usize) -> Vec<(u32, u32)> {
     let mut gap = 1;
     while ranges.len() > most {
         gap *= 2;

@@ -28,7 +28,21 @@ pub(super) async fn bodies(
     let mut long_bodies = 0;
     let received = &shared.received[usize::from(channel == Channel::Speculative)];
     loop {
-        let Frame { session, message } = incoming.next().await?;
+        // A connection in the background has one body at a time.
+        let running = intakes.iter().find_map(Intake::exchange).cloned();
+        let frame = match running {
+            None => incoming.next().await?,
+            Some(running) => tokio::select! {
+                frame = incoming.next() => frame?,
+                () = running.wait(shared) => {
+                    for intake in &mut intakes {
+                        intake.turn().await?;
+                    }
+                    continue;
+                }
+            },
+        };
+        let Frame { session, message } = frame;
         let is_broken_off = matches!(message, BodyPart::Broken { .. });
         let are_hashes = matches!(message, BodyPart::Hashes { .. });
         let mut piece = 0;
@@ -49,11 +63,22 @@ pub(super) async fn bodies(
             Delivery::More => {
                 let asked = if let Some((header, outline)) = assembly.begins(lane) {
                     intake.forwarded = Forwarded::begin(shared, header, outline).await;
-                    intake.select(header, outline)
+                    let asked = intake.select(header, outline).await;
+                    if intake.exchange().is_some() {
+                        let version = header.version.map(|version| version.sequence);
+                        let digest = header.version.map(|version| version.content.digest);
+                        if let (Some(sequence), Some(digest)) = (version, digest) {
+                            shared.partials.begin(digest, &header.path, sequence);
+                        }
+                    }
+                    asked
                 } else {
                     let is_corrupt = assembly.is_corrupt(lane);
                     let header = assembly.header(lane).filter(|_| is_corrupt && are_hashes);
                     intake.forwarded = intake.forwarded.take().filter(|_| !is_corrupt);
+                    if is_corrupt {
+                        intake.give_up_exchange();
+                    }
                     // The sender waits for an answer, also to corrupt hashes.
                     header.map_or(Asked::Nothing, |header| intake.want_the_end(header))
                 };
@@ -61,6 +86,10 @@ pub(super) async fn bodies(
             }
             Delivery::Chunks(chunks, is_end) => {
                 intake.take_chunks(chunks, is_end).await?.expect_in(&mut assembly, lane);
+            }
+            Delivery::Bytes(bytes) if intake.exchange().is_some() => {
+                intake.take_piece(piece, bytes).await?;
+                intake.turn().await?;
             }
             Delivery::Bytes(bytes) => {
                 intake.arriving.add(bytes.len());

@@ -50,6 +50,9 @@ pub(super) async fn keep_connected(shared: &Arc<Shared>) {
             was
         });
         let Some(was_connected) = was_connected else { return };
+        if let Some(sharing) = &shared.sharing {
+            sharing.set_neighbours(None);
+        }
         if *shared.stop.borrow() {
             return;
         }
@@ -119,11 +122,13 @@ async fn session(shared: &Arc<Shared>) -> Result<(), LinkError> {
         hearing.last_received.fetch_max(now.as_nanos(), Ordering::Relaxed);
     };
     let (stream, version) = connect(shared, Channel::Control, heard).await?;
+    let share = shared.sharing.as_ref().and_then(|one| one.address(*lock(&shared.local_ip)));
     let partial = shared.bodies.partials();
     shared.with(|core, now| {
         (core.close, core.renew) = (false, false);
         core.machine.set_partial(partial);
         core.machine.set_protocol(version);
+        core.machine.set_share(share);
         core.machine.handle_connected(now);
     });
     let (read, write) = split(stream);
@@ -172,7 +177,13 @@ async fn connect<F: Fn() + Unpin>(
             heard();
         }
     };
-    dial_through(&address, how, channel, |tcp| ObservedStream::new(tcp, on_event)).await
+    let through = |tcp: TcpStream| {
+        if channel == Channel::Control {
+            *lock(&shared.local_ip) = tcp.local_addr().ok().map(|address| address.ip());
+        }
+        ObservedStream::new(tcp, on_event)
+    };
+    dial_through(&address, how, channel, through).await
 }
 
 /// A failed renewal is retried tomorrow: the certificate is valid for months.
@@ -224,6 +235,11 @@ async fn receive_frames(
 ) -> Result<(), LinkError> {
     loop {
         let frame = incoming.next().await?;
+        if let (Some(sharing), ToReplica::Neighbours(all)) = (&shared.sharing, &frame.message)
+            && shared.with(|core, _| core.machine.session()) == Some(frame.session)
+        {
+            sharing.set_neighbours(Some(all.clone()));
+        }
         shared.with(|core, now| core.machine.handle_control(now, frame));
     }
 }

@@ -77,6 +77,12 @@ pub struct ReplicaStatus {
     pub demand_bytes: u64,
     /// Bytes of bodies that came in the background, since the start.
     pub speculative_bytes: u64,
+    /// Replicas that it exchanges pieces with; none if it does not share.
+    pub neighbours: Option<u64>,
+    /// Bytes of bodies that came from neighbours, since the start; none if it does not share.
+    pub neighbour_bytes: Option<u64>,
+    /// Bytes of bodies that were sent to neighbours, since the start.
+    pub given_bytes: Option<u64>,
     /// Demand reads that were sent, since the start.
     pub demands: u64,
     /// Reads that only the larger Δ permitted to answer, since the start.
@@ -119,6 +125,7 @@ impl ReplicaHandle {
     /// The current status.
     pub fn status(&self) -> ReplicaStatus {
         let replica = self.replica().0;
+        let sharing = self.0.sharing.as_ref();
         let seconds = |nanos: i64| nanos as f64 / 1e9;
         self.0.with(|core, now| {
             let new = core.machine.take_counters();
@@ -168,6 +175,9 @@ impl ReplicaHandle {
                 control_bytes: self.0.control_bytes.load(Ordering::Relaxed),
                 demand_bytes: self.0.received[0].load(Ordering::Relaxed),
                 speculative_bytes: self.0.received[1].load(Ordering::Relaxed),
+                neighbours: sharing.map(|one| one.neighbours().len() as u64),
+                neighbour_bytes: sharing.map(|one| one.received.load(Ordering::Relaxed)),
+                given_bytes: sharing.map(|one| one.sent.load(Ordering::Relaxed)),
                 demands: core.counters.demands,
                 reads_while_disconnected: core.counters.masked,
                 missing: core.counters.missing,

@@ -11,6 +11,7 @@ mod faces;
 mod failovers;
 mod logs;
 mod mounts;
+mod neighbours;
 mod nfs_export;
 mod opened;
 mod publish;

@@ -25,7 +25,7 @@ const GATE_BUFFER: u32 = 64 * 1024;
 
 /// What happens to connections that have carried much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Gate {
+pub(super) enum Gate {
     /// They wait.
     Holds,
     /// They end.
@@ -34,7 +34,7 @@ enum Gate {
 }
 
 /// Passes connections on to an address, through a gate. Returns its own address.
-async fn gate(to: String) -> (String, watch::Sender<Gate>) {
+pub(super) async fn gate(to: String) -> (String, watch::Sender<Gate>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it is bound").to_string();
     let (sender, gate) = watch::channel(Gate::Holds);
@@ -75,14 +75,14 @@ async fn pass(client: TcpStream, server: TcpStream, mut gate: watch::Receiver<Ga
 }
 
 /// A replica and its events.
-struct Node {
-    daemon: ReplicaDaemon,
+pub(super) struct Node {
+    pub(super) daemon: ReplicaDaemon,
     told: Arc<Mutex<Vec<String>>>,
 }
 
 impl Node {
     /// Joins and starts. A relay returns the address where it listens.
-    async fn start(
+    pub(super) async fn start(
         site: &Site,
         name: &str,
         options: impl FnOnce(ReplicaOptions) -> ReplicaOptions,
@@ -111,16 +111,16 @@ impl Node {
         (Node { daemon, told }, address)
     }
 
-    fn was_told(&self, text: &str) -> bool {
+    pub(super) fn was_told(&self, text: &str) -> bool {
         self.told.lock().expect("no panic").iter().any(|event| event.contains(text))
     }
 
     /// Bytes of bodies that have come in the background.
-    fn received(&self) -> u64 {
+    pub(super) fn received(&self) -> u64 {
         self.daemon.handle().status().speculative_bytes
     }
 
-    async fn read(&self, at: Sequence) -> Vec<u8> {
+    pub(super) async fn read(&self, at: Sequence) -> Vec<u8> {
         let handle = self.daemon.handle();
         let (_, found) = handle.object(&path("large"), at, LIMIT).await.expect("an answer");
         let found = found.expect("it is there");

@@ -244,6 +244,25 @@ fn pieces_that_were_not_asked_for_may_be_left_out() {
 }
 
 #[test]
+fn pieces_of_an_exchange_come_in_any_order() {
+    let body: Vec<u8> = (0..4 * PIECE + 9).map(|at| (at / 251) as u8 ^ at as u8).collect();
+    let (parts, _) = sent(&body);
+    let lane = parts[0].lane();
+    let mut assembly = Assembly::default();
+    parts[..2].iter().for_each(|part| drop(assembly.handle(part.clone()).expect("in order")));
+    assembly.expect_any_order(lane);
+    for at in [4, 2, 5] {
+        let (_, delivery) = assembly.handle(parts[at].clone()).expect("in any order");
+        assert_eq!(delivery, Delivery::Bytes(body[(at - 2) * PIECE..][..PIECE].to_vec()));
+    }
+    let beyond = BodyPart::Piece { lane, number: 5, bytes: vec![1; PIECE] };
+    assert_eq!(assembly.clone().handle(beyond), Err(Unexpected));
+    let (_, delivery) = assembly.handle(parts[6].clone()).expect("the end");
+    assert!(matches!(delivery, Delivery::Complete { last, intact: true, .. } if last.len() == 9));
+    assert_eq!(assembly.header(lane), None);
+}
+
+#[test]
 fn chunks_come_only_if_asked_for_and_fit_the_body() {
     let size = 2 * PIECE as u32;
     let (parts, _) = sent(&vec![7; size as usize]);

@@ -108,7 +108,9 @@ fn messages_to_the_origin_have_fixed_bytes() {
     };
     let (digest, certificate) = (Digest([1; 32]), Digest([2; 32]));
     let vouch = Vouch { question: 1, replica: ReplicaId(2), certificate, position: Some(place()) };
-    let wanted = Wanted { digest, demand: true, number: 2, ranges: vec![(3, 4)] };
+    let wanted = |more| {
+        ToOrigin::Wanted(Wanted { digest, demand: true, number: 2, ranges: vec![(3, 4)], more })
+    };
     check::<ToOrigin>(&[
         (hex(hello(None, Subscription::default())), "01 0d000100000003000000000000000000000000"),
         (
@@ -139,7 +141,12 @@ fn messages_to_the_origin_have_fixed_bytes() {
         ),
         (hex(ToOrigin::Price(Bytes(9))), "1a 0900000000000000"),
         (hex(ToOrigin::Partial(vec![(digest, 10)])), "1b 01000000 01*32 0a000000"),
-        (hex(ToOrigin::Wanted(wanted)), "1c 01*33 0200000000000000010000000300000004000000"),
+        (hex(wanted(false)), "1c 01*33 0200000000000000010000000300000004000000"),
+        (hex(wanted(true)), "1d 01*33 0200000000000000010000000300000004000000"),
+        (
+            hex(ToOrigin::Share("192.0.2.1:7000".parse().expect("an address"))),
+            "1e 00*10 ff*2 c0000201581b",
+        ),
     ]);
 }
 
@@ -213,6 +220,14 @@ fn messages_to_replicas_have_fixed_bytes() {
                 replicas: vec![ReplicaId(7)],
             }])),
             "4c 0100000002000000000000000100610100000007000000",
+        ),
+        (
+            hex(ToReplica::Neighbours(vec![Neighbour {
+                replica: ReplicaId(7),
+                certificate: root,
+                address: "[2001:db8::1]:7000".parse().expect("an address"),
+            }])),
+            "4d 0100000007000000 03*32 20010db8 00*11 01581b",
         ),
     ]);
 }
@@ -319,6 +334,22 @@ fn messages_of_receivers_have_fixed_bytes() {
 }
 
 #[test]
+fn messages_of_neighbours_have_fixed_bytes() {
+    let (digest, size) = (Digest([1; 32]), Bytes(9));
+    check::<ToNeighbour>(&[(
+        hex(ToNeighbour::Ask { digest, size, number: 2 }),
+        "28 01*32 090000000000000002000000",
+    )]);
+    check::<FromNeighbour>(&[
+        (
+            hex(FromNeighbour::Piece { number: 2, bytes: b"piece".to_vec() }),
+            "6a 020000007069656365",
+        ),
+        (hex(FromNeighbour::Absent), "6b"),
+    ]);
+}
+
+#[test]
 fn preface_has_fixed_bytes() {
     for (channel, number) in [
         (Channel::Control, "00"),
@@ -326,6 +357,7 @@ fn preface_has_fixed_bytes() {
         (Channel::Speculative, "02"),
         (Channel::Enrolment, "03"),
         (Channel::Fetch, "04"),
+        (Channel::Exchange, "05"),
     ] {
         let preface = Preface { oldest: 12, newest: 13, channel };
         assert_eq!(digits(&preface.encode()), format!("4c554c4c0c000d00{number}000000"));
