@@ -415,6 +415,14 @@ fn costs_text(status: &Value) -> Option<String> {
     Some(format!("files below {reads} reads per GB come when they are read{saved}"))
 }
 
+/// What a replica has exchanged with neighbours; none if it does not share.
+fn neighbours_text(status: &Value) -> Option<String> {
+    let count = status["neighbours"].as_u64()?;
+    let (got, given) = (&status["neighbour_bytes"], &status["given_bytes"]);
+    let noun = if count == 1 { "neighbour" } else { "neighbours" };
+    Some(format!("{count} {noun}: {got} bytes received from neighbours, {given} sent to them"))
+}
+
 /// The patterns of a replica's subscription, and how many objects each matches.
 fn patterns_text(status: &Value) -> String {
     let only = status["only"].as_array().into_iter().flatten();
@@ -474,6 +482,9 @@ fn of_replica(status: &Value) {
         "  received: {} bytes on demand, {} in the background; sent: {} bytes of control",
         status["demand_bytes"], status["speculative_bytes"], status["control_bytes"]
     );
+    if let Some(text) = neighbours_text(status) {
+        println!("  {text}");
+    }
     if let [Some(least), Some(most)] = [0, 1].map(|at| status["skew_seconds"][at].as_f64()) {
         println!("  the clock is ahead of the origin's by {least:.3} to {most:.3} s");
     }

@@ -15,7 +15,7 @@ use lull_replication::origin::Strategy;
 use lull_replication::replica::{Config, Order, Staleness};
 use lull_replication::subscription::{Pattern, Subscription};
 use lull_replication_daemon::daemon::{
-    Clock, MachineClock, RelayOptions, ReplicaOptions, bytes_per_read, join,
+    Clock, MachineClock, RelayOptions, ReplicaOptions, ShareOptions, bytes_per_read, join,
 };
 use lull_replication_daemon::http::Blocked;
 use lull_replication_daemon::identity::Ticket;
@@ -112,6 +112,7 @@ pub(crate) struct JoinArgs {
 /// Set RUST_LOG=warn to log only warnings and errors.
 #[derive(Debug, clap::Args)]
 #[command(after_help = RUN_EXAMPLES)]
+#[command(group(clap::ArgGroup::new("serves").args(["relay", "share"]).multiple(true)))]
 pub(crate) struct RunArgs {
     /// Folder that lull replica join created
     #[arg(value_name = "DIR")]
@@ -134,12 +135,16 @@ pub(crate) struct RunArgs {
     /// Address that serves other replicas; needs a ticket of lull origin ticket --relay
     #[arg(long, value_name = "HOST:PORT")]
     relay: Option<String>,
-    /// With --relay: congestion control of pushes in the background. If the kernel does not have it, Lull paces them
+    /// Address that exchanges pieces of files above 4 MiB with other replicas in the same network that have --share, too.
+    /// They learn this address. A host of 0.0.0.0 or [::] stands for the address of the connection to the origin
+    #[arg(long, value_name = "HOST:PORT")]
+    share: Option<String>,
+    /// With --relay or --share: congestion control of pushes in the background. If the kernel does not have it, Lull paces them
     /// itself [default: lull; or nice, if only that is loaded]
-    #[arg(long, value_name = "NAME", value_parser = congestion_control, requires = "relay")]
+    #[arg(long, value_name = "NAME", value_parser = congestion_control, requires = "serves")]
     cc: Option<String>,
-    /// With --relay: DSCP of background packets, le or none [default: le]
-    #[arg(long, value_name = "DSCP", value_parser = lull_cli::arguments::dscp, requires = "relay")]
+    /// With --relay or --share: DSCP of background packets, le or none [default: le]
+    #[arg(long, value_name = "DSCP", value_parser = lull_cli::arguments::dscp, requires = "serves")]
     dscp: Option<Dscp>,
     /// Address of the relay from which this replica receives everything, instead of the origin. May be repeated: each
     /// further relay is tried when those before it do not answer
@@ -271,12 +276,14 @@ impl RunArgs {
         let origin = self.origin;
         let only = if self.metered { Subscription::nothing() } else { subscription(&self.only)? };
         let (cc, dscp) = (self.cc, self.dscp.unwrap_or(Dscp::Le));
-        let relay = self.relay.map(|listen| {
-            let background = lull_cli::arguments::background(cc, dscp);
-            RelayOptions { listen, background }
+        let background = lull_cli::arguments::background(cc, dscp);
+        let share = self.share.map(|listen| {
+            let background = background.clone();
+            ShareOptions { listen, background }
         });
+        let relay = self.relay.map(|listen| RelayOptions { listen, background });
         let (folder, via, or_origin) = (self.folder, self.via, self.or_origin);
-        let daemon = ReplicaOptions { folder, config, origin, only, via, or_origin, relay };
+        let daemon = ReplicaOptions { folder, config, origin, only, via, or_origin, relay, share };
         let clock = clock(self.lab_clock.as_deref())?;
         let (http, s3, nfs) = (self.http, self.s3, self.nfs);
         let (metrics, mount) = (self.metrics, self.mount);
