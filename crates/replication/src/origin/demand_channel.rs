@@ -93,8 +93,9 @@ impl<P: Clone> Origin<P> {
         let peer = self.peers.get_mut(&replica)?;
         let position = self.ranking.position(&message.path);
         let queued = position.is_some_and(|position| {
-            let sets = [&mut peer.waiting, &mut peer.absent, &mut peer.aside];
-            sets.into_iter().fold(false, |was, set| set.remove(position) || was)
+            let is_absent = peer.absent.remove(position);
+            let is_aside = peer.aside.remove(position);
+            peer.waiting.remove(position) || is_absent || is_aside
         });
         let session = peer.link.as_ref()?.session;
         self.output.counters.demands += 1;
