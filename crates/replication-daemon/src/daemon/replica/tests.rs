@@ -2,8 +2,10 @@
 
 mod forged;
 
+use core::time::Duration;
 use std::net::SocketAddr;
 
+use lull_replication::Path;
 use lull_replication::merkle::leaf_of;
 use lull_replication::origin::{Put, Strategy, Transaction};
 use lull_replication::path::MAX_PATH_BYTES;

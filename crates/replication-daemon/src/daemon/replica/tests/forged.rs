@@ -1,9 +1,11 @@
 //! Bodies that arrive with other bytes than the origin has sent.
 
+use core::time::Duration;
 use std::fs;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::AtomicUsize;
 
+use lull_replication::Path;
 use lull_replication::wire::{HEADER, PIECE, PREFACE};
 use tokio::io::{AsyncRead, AsyncWrite, split};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
