@@ -415,7 +415,7 @@ fn costs_text(status: &Value) -> Option<String> {
     Some(format!("files below {reads} reads per GB come when they are read{saved}"))
 }
 
-/// What a replica has exchanged with neighbours; none if it does not share.
+/// The bytes that a replica has exchanged with neighbours; none if it does not share.
 fn neighbours_text(status: &Value) -> Option<String> {
     let count = status["neighbours"].as_u64()?;
     let (got, given) = (&status["neighbour_bytes"], &status["given_bytes"]);

@@ -218,8 +218,9 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    fn service(self) -> anyhow::Result<ReplicaService> {
-        let blocked = match self.blocked.as_str() {
+    /// Handling of a read that cannot be answered now.
+    fn blocked(&self) -> anyhow::Result<Blocked> {
+        Ok(match self.blocked.as_str() {
             "wait" => Blocked::Wait,
             "error" => Blocked::Error(self.patience),
             url => {
@@ -239,7 +240,11 @@ impl RunArgs {
                 }
                 Blocked::Redirect(self.patience, uri)
             }
-        };
+        })
+    }
+
+    fn service(self) -> anyhow::Result<ReplicaService> {
+        let blocked = self.blocked()?;
         let disconnected = match self.delta_disconnected.as_deref() {
             None => Staleness::default().disconnected.map(|usual| usual.max(self.delta)),
             Some("none") => None,

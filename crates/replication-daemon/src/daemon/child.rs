@@ -1,18 +1,24 @@
 //! The connections of a replica to the daemon that serves it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use lull_replication::message::{Channel, Session, ToOrigin};
-use lull_replication::types::ReplicaId;
+use lull_replication::types::{Digest, ReplicaId};
 use tokio::sync::{Notify, watch};
 
-use super::neighbours::Source;
 use super::priority::ConnectionPriority;
 
 /// Bytes by channel, and the part of the speculative ones that went at normal priority.
 pub(super) type Sent = [AtomicU64; 4];
+
+/// Where the control connection of a replica comes from, and the hash of the certificate that it has shown there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source {
+    pub(super) ip: IpAddr,
+    pub(super) certificate: Digest,
+}
 
 /// The open connections of a replica.
 #[derive(Debug)]
@@ -37,7 +43,7 @@ pub(super) struct Link {
     /// Where it connects from, and where it gives pieces to neighbours.
     pub(super) source: OnceLock<Source>,
     pub(super) share: OnceLock<SocketAddr>,
-    /// Its neighbours are others than it was told.
+    /// Its neighbours are others than those of its last list.
     pub(super) owes_neighbours: AtomicBool,
 }
 

@@ -5,17 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lull_replication::message::{MAX_NEIGHBOURS, Neighbour};
-use lull_replication::types::Digest;
 
 use super::LinkError;
-use super::child::Link;
-
-/// Where the control connection of a replica comes from, and the hash of the certificate that it has shown there.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Source {
-    pub(super) ip: IpAddr,
-    pub(super) certificate: Digest,
-}
+use super::child::{Link, Source};
 
 /// The network of an address: 24 bits of IPv4, 48 bits of IPv6.
 fn network(ip: IpAddr) -> [u8; 6] {
@@ -47,7 +39,7 @@ fn is_near(one: &Link, other: &Link) -> bool {
     network(one).is_some() && network(one) == network(other)
 }
 
-/// A replica shares: its neighbours are told, and it is told them. It may say so once.
+/// A replica shares: it gets the list of its neighbours, and they get new lists. It may say so once.
 pub(super) fn share(
     links: &[Arc<Link>],
     link: &Link,
@@ -94,7 +86,7 @@ pub(super) fn of(links: &[Arc<Link>], link: &Link) -> Vec<Neighbour> {
 #[cfg(test)]
 mod tests {
     use lull_replication::message::Session;
-    use lull_replication::types::ReplicaId;
+    use lull_replication::types::{Digest, ReplicaId};
 
     use super::*;
 

@@ -7,8 +7,8 @@ use lull_replication::lane::Lane;
 use lull_replication::message::{BodyHeader, Channel, Frame};
 use lull_replication::origin::LONG;
 use lull_replication::path::Path;
-use lull_replication::types::Sequence;
-use lull_replication::wire::{Assembly, BodyPart, Delivery};
+use lull_replication::types::{Sequence, Version};
+use lull_replication::wire::{Assembly, BodyPart, Delivery, Outline};
 use tokio::io::AsyncRead;
 
 use super::Shared;
@@ -28,21 +28,7 @@ pub(super) async fn bodies(
     let mut long_bodies = 0;
     let received = &shared.received[usize::from(channel == Channel::Speculative)];
     loop {
-        // A connection in the background has one body at a time.
-        let running = intakes.iter().find_map(Intake::exchange).cloned();
-        let frame = match running {
-            None => incoming.next().await?,
-            Some(running) => tokio::select! {
-                frame = incoming.next() => frame?,
-                () = running.wait(shared) => {
-                    for intake in &mut intakes {
-                        intake.turn().await?;
-                    }
-                    continue;
-                }
-            },
-        };
-        let Frame { session, message } = frame;
+        let Frame { session, message } = next(shared, &mut incoming, &mut intakes).await?;
         let is_broken_off = matches!(message, BodyPart::Broken { .. });
         let are_hashes = matches!(message, BodyPart::Hashes { .. });
         let mut piece = 0;
@@ -62,16 +48,7 @@ pub(super) async fn bodies(
         match delivery {
             Delivery::More => {
                 let asked = if let Some((header, outline)) = assembly.begins(lane) {
-                    intake.forwarded = Forwarded::begin(shared, header, outline).await;
-                    let asked = intake.select(header, outline).await;
-                    if intake.exchange().is_some() {
-                        let version = header.version.map(|version| version.sequence);
-                        let digest = header.version.map(|version| version.content.digest);
-                        if let (Some(sequence), Some(digest)) = (version, digest) {
-                            shared.partials.begin(digest, &header.path, sequence);
-                        }
-                    }
-                    asked
+                    begin(shared, intake, header, outline).await
                 } else {
                     let is_corrupt = assembly.is_corrupt(lane);
                     let header = assembly.header(lane).filter(|_| is_corrupt && are_hashes);
@@ -109,6 +86,45 @@ pub(super) async fn bodies(
             }
         }
     }
+}
+
+/// The next message. Meanwhile the exchange with neighbours goes on.
+async fn next(
+    shared: &Arc<Shared>,
+    incoming: &mut Incoming<impl AsyncRead + Unpin, BodyPart>,
+    intakes: &mut [Intake<'_>],
+) -> Result<Frame<BodyPart>, LinkError> {
+    loop {
+        // A connection in the background has one body at a time.
+        let Some(running) = intakes.iter().find_map(Intake::exchange).cloned() else {
+            return incoming.next().await;
+        };
+        tokio::select! {
+            frame = incoming.next() => return frame,
+            () = running.wait(shared) => {
+                for intake in &mut *intakes {
+                    intake.turn().await?;
+                }
+            }
+        }
+    }
+}
+
+/// A long body begins. Returns which pieces are needed.
+async fn begin(
+    shared: &Arc<Shared>,
+    intake: &mut Intake<'_>,
+    header: &BodyHeader,
+    outline: &Outline,
+) -> Asked {
+    intake.forwarded = Forwarded::begin(shared, header, outline).await;
+    let asked = intake.select(header, outline).await;
+    if intake.exchange().is_some()
+        && let Some(Version { sequence, content }) = header.version
+    {
+        shared.partials.begin(content.digest, &header.path, sequence);
+    }
+    asked
 }
 
 /// The last part of a body.
