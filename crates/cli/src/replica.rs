@@ -135,12 +135,12 @@ pub(crate) struct RunArgs {
     /// Address that serves other replicas; needs a ticket of lull origin ticket --relay
     #[arg(long, value_name = "HOST:PORT")]
     relay: Option<String>,
-    /// Address that exchanges pieces of files above 4 MiB with other replicas in the same network that have --share, too.
-    /// They learn this address. A host of 0.0.0.0 or [::] stands for the address of the connection to the origin
+    /// Address that exchanges pieces of files above 4 MiB with other replicas in the same network that have --share,
+    /// too. They learn this address. A host of 0.0.0.0 or [::] stands for the address of the connection to the origin
     #[arg(long, value_name = "HOST:PORT")]
     share: Option<String>,
-    /// With --relay or --share: congestion control of pushes in the background. If the kernel does not have it, Lull paces them
-    /// itself [default: lull; or nice, if only that is loaded]
+    /// With --relay or --share: congestion control of pushes in the background. If the kernel does not have it, Lull
+    /// paces them itself [default: lull; or nice, if only that is loaded]
     #[arg(long, value_name = "NAME", value_parser = congestion_control, requires = "serves")]
     cc: Option<String>,
     /// With --relay or --share: DSCP of background packets, le or none [default: le]

@@ -32,8 +32,8 @@ pub(super) struct Distributing {
     pub(super) to: Vec<String>,
     /// Time by which these replicas are to have all files: the next time of day, such as 06:00, a duration, such as 90m,
     /// or a time with its date, such as 2026-01-31T06:00:00Z. A time of day is in the zone of this machine. The files
-    /// travel in the background. They leave it only for a replica that would be late otherwise. By default --timeout
-    /// ends then, too
+    /// travel in the background. They leave it only for a replica that would be late otherwise. Without --timeout, the
+    /// command waits until this time
     #[arg(long, value_name = "TIME", requires = "to", value_parser = deadline)]
     by: Option<Timestamp>,
     /// With --to: print JSON, one object per change
@@ -65,7 +65,7 @@ impl Distributing {
         let begun = Instant::now();
         let limit = self.by.map(time_until);
         let number = client.distribute(names, published.sequence, within, limit).await?;
-        let ends = limit.or(timeout).map(|limit| begun + limit);
+        let ends = timeout.or(limit).map(|limit| begun + limit);
         let (mut shown, mut done) = (Shown::new(self.json, names), None::<Instant>);
         let status = loop {
             let known = match client.distribution(number).await {

@@ -91,6 +91,9 @@ fn missed_deadline_ends_with_exit_code_3_and_files_still_arrive() {
     assert_eq!(site.status("origin")["sequence"], 0, "nothing was published");
     drop(site.replicas.remove("london"));
     eventually("its end", || replica(&site, "london")["connected"] == false);
+    // --timeout ends the wait before the deadline.
+    let limited = publish(&site, &["--to", "*", "--by", "1h", "--timeout", "1"]);
+    assert_eq!(limited.status.code(), Some(3), "{limited:?}");
     let late = publish(&site, &["--to", "*", "--by", "3s"]);
     assert_eq!(late.status.code(), Some(3), "{late:?}");
     assert!(late.err.contains("london: not connected"), "{late:?}");

@@ -26,6 +26,7 @@ mod origin;
 mod pinned;
 mod replica;
 mod sealed;
+mod signatures;
 #[cfg(test)]
 mod tests;
 mod ticket;

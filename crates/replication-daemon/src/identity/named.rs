@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use lull_replication::types::Digest;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-use super::{fingerprint, provider};
+use super::fingerprint;
+use super::signatures::{schemes, verify_tls12, verify_tls13};
 
 /// Whether the parent has named a certificate with this hash.
 pub(crate) type IsNamed = Arc<dyn Fn(&Digest) -> bool + Send + Sync>;
@@ -29,28 +29,6 @@ impl fmt::Debug for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Named(…)")
     }
-}
-
-fn verify_tls12(
-    message: &[u8],
-    shown: &CertificateDer<'_>,
-    dss: &DigitallySignedStruct,
-) -> Result<HandshakeSignatureValid, Error> {
-    let schemes = provider().signature_verification_algorithms;
-    verify_tls12_signature(message, shown, dss, &schemes)
-}
-
-fn verify_tls13(
-    message: &[u8],
-    shown: &CertificateDer<'_>,
-    dss: &DigitallySignedStruct,
-) -> Result<HandshakeSignatureValid, Error> {
-    let schemes = provider().signature_verification_algorithms;
-    verify_tls13_signature(message, shown, dss, &schemes)
-}
-
-fn schemes() -> Vec<SignatureScheme> {
-    provider().signature_verification_algorithms.supported_schemes()
 }
 
 impl ServerCertVerifier for Named {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use lull_replication::types::Digest;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
     CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
 };
 use thiserror::Error;
 
+use super::signatures::{schemes, verify_tls12, verify_tls13};
 use super::{fingerprint, provider};
 
 /// Why a joining replica rejects a server: it is not the origin of the ticket. Found within
@@ -68,8 +68,7 @@ impl ServerCertVerifier for Pinned {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let schemes = provider().signature_verification_algorithms;
-        verify_tls12_signature(message, cert, dss, &schemes)
+        verify_tls12(message, cert, dss)
     }
 
     fn verify_tls13_signature(
@@ -78,11 +77,10 @@ impl ServerCertVerifier for Pinned {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let schemes = provider().signature_verification_algorithms;
-        verify_tls13_signature(message, cert, dss, &schemes)
+        verify_tls13(message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider().signature_verification_algorithms.supported_schemes()
+        schemes()
     }
 }

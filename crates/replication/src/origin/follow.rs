@@ -346,7 +346,7 @@ impl<P: Clone> Origin<P> {
                 continue;
             }
             peer.queue(path, position);
-            if self.distributions.below.wakes(*replica, peer, path, version.sequence) {
+            if self.distributions.below.wake(*replica, peer, path, version.sequence) {
                 self.output.events.push_back(Event::Urgency(*replica));
             }
         }

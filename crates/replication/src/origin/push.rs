@@ -109,7 +109,7 @@ impl<P: Clone> Origin<P> {
             let demand = demand(self.ranking.get(path), version);
             // A lost one waits again when it is stored again.
             let is_here = self.bodies.references.is_stored(&version.content.digest);
-            if urgent.wakes(replica, peer, path, version.sequence) {
+            if urgent.wake(replica, peer, path, version.sequence) {
                 self.output.events.push_back(Event::Urgency(replica));
             }
             let makes_room =
@@ -249,7 +249,7 @@ impl<P: Clone> Origin<P> {
     fn wait(&mut self, path: &Path, version: Version, position: QueuePosition) {
         for (replica, peer) in &mut self.peers {
             self.output.counters.absorbed += u64::from(peer.queue(path, position));
-            if self.distributions.below.wakes(*replica, peer, path, version.sequence) {
+            if self.distributions.below.wake(*replica, peer, path, version.sequence) {
                 self.output.events.push_back(Event::Urgency(*replica));
             }
         }

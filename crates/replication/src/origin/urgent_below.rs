@@ -31,8 +31,8 @@ impl UrgentBelow {
         self.by_peer.contains_key(&replica)
     }
 
-    /// A version waits for a replica. Returns whether it is urgent again by that.
-    pub(super) fn wakes(
+    /// A version waits for a replica: if it is urgent, the connection rests no longer. Returns whether it rested.
+    pub(super) fn wake(
         &self,
         replica: ReplicaId,
         peer: &mut Peer,

@@ -334,8 +334,8 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Writes a piece behind those before it, or only these. Opens the stager, if that is not done: it may read the first pieces from
-    /// the disk. Children get all of them.
+    /// Writes a piece behind those before it, or only these. Opens the stager, if that is not done: it may read the first
+    /// pieces from the disk. Children get all of them.
     fn writer(
         &mut self,
         digest: &Digest,

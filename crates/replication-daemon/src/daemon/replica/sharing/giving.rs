@@ -81,7 +81,7 @@ struct Question {
     number: u32,
     since: LocalTime,
     /// The exchange that knows it.
-    told: Option<Weak<Running>>,
+    known_by: Option<Weak<Running>>,
 }
 
 /// A connection of a neighbour.
@@ -135,26 +135,26 @@ impl Giving<'_> {
             self.asks.remove(0);
         }
         let since = self.shared.clock.read().local;
-        self.asks.push(Question { digest, size, number, since, told: None });
+        self.asks.push(Question { digest, size, number, since, known_by: None });
         self.ask(from);
     }
 
-    /// Tells the running exchanges what the neighbour asks for: they may have begun since. If one has ended, the body may
+    /// Passes the questions on to the running exchanges, which may have begun since. If one has ended, the body may
     /// be on its way to the store.
     fn ask(&mut self, from: ReplicaId) {
         let now = self.shared.clock.read().local;
         let running = lock(&self.sharing.running);
         for one in &mut self.asks {
-            let knows = |running: &Arc<Running>, told: &Weak<Running>| {
-                core::ptr::eq(told.as_ptr(), Arc::as_ptr(running))
+            let knows = |running: &Arc<Running>, known_by: &Weak<Running>| {
+                core::ptr::eq(known_by.as_ptr(), Arc::as_ptr(running))
             };
-            match (running.get(&one.digest), &one.told) {
-                (Some(running), Some(told)) if knows(running, told) => {}
+            match (running.get(&one.digest), &one.known_by) {
+                (Some(running), Some(known_by)) if knows(running, known_by) => {}
                 (Some(running), _) => {
                     running.handle_asked(from, one.number);
-                    one.told = Some(Arc::downgrade(running));
+                    one.known_by = Some(Arc::downgrade(running));
                 }
-                (None, Some(_)) => (one.told, one.since) = (None, now),
+                (None, Some(_)) => (one.known_by, one.since) = (None, now),
                 (None, None) => {}
             }
         }
@@ -179,7 +179,7 @@ impl Giving<'_> {
                     }
                     // It came in an earlier transfer, and is not readable so far: it is looked for again.
                     let of_it = self.asks.iter_mut().filter(|one| one.number == number);
-                    of_it.for_each(|one| one.told = None);
+                    of_it.for_each(|one| one.known_by = None);
                 },
                 None => self.stored(&self.asks[at]).await?.map(|bytes| (number, bytes)),
             };

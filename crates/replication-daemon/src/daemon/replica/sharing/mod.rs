@@ -65,7 +65,7 @@ impl ShareOptions {
 struct Named {
     all: BTreeMap<ReplicaId, Neighbour>,
     /// The parent has named them in this session.
-    is_told: bool,
+    is_complete: bool,
     /// Certificates of neighbours that have sent wrong pieces, until this daemon ends.
     banned: BTreeSet<Digest>,
 }
@@ -102,7 +102,7 @@ impl Sharing {
     pub(super) fn set_neighbours(&self, all: Option<Vec<Neighbour>>) {
         {
             let mut named = lock(&self.named);
-            named.is_told = all.is_some();
+            named.is_complete = all.is_some();
             let all = all.into_iter().flatten();
             named.all = all.map(|one| (one.replica, one)).collect();
         }
@@ -114,9 +114,9 @@ impl Sharing {
     }
 
     /// Waits until the parent has named the neighbours: a body may begin just before.
-    async fn told(&self) {
-        let is_told = |_: &u64| lock(&self.named).is_told;
-        let _ = timeout(PATIENCE, self.news.subscribe().wait_for(is_told)).await;
+    async fn wait_for_names(&self) {
+        let is_complete = |_: &u64| lock(&self.named).is_complete;
+        let _ = timeout(PATIENCE, self.news.subscribe().wait_for(is_complete)).await;
     }
 
     fn note_news(&self) {
@@ -153,7 +153,7 @@ pub(super) async fn begin(shared: &Arc<Shared>, body: PiecesToCome) -> Option<Ar
     if !shared.with(|core, _| core.machine.may_exchange()) {
         return None;
     }
-    sharing.told().await;
+    sharing.wait_for_names().await;
     let neighbours = sharing.neighbours();
     if neighbours.is_empty() {
         return None;
