@@ -136,7 +136,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "HOST:PORT")]
     relay: Option<String>,
     /// Address that exchanges pieces of files above 4 MiB with other replicas in the same network that have --share,
-    /// too. They learn this address. A host of 0.0.0.0 or [::] stands for the address of the connection to the origin
+    /// too. They learn this address. The host 0.0.0.0 stands for the address of the connection to the origin
     #[arg(long, value_name = "HOST:PORT")]
     share: Option<String>,
     /// With --relay or --share: congestion control of pushes in the background. If the kernel does not have it, Lull

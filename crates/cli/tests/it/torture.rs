@@ -76,8 +76,15 @@ fn clock_at_half_speed_is_detected() {
 fn clean_run(arguments: &[&str]) -> Value {
     let mut command = lull(&["lab", "torture", "--seconds", "15", "--json"]);
     let said = finish_within(command.args(arguments), Duration::from_secs(300));
-    assert_eq!(said.code(), Some(0), "{said:?}");
     let results: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(
+        (&results["violations"], &results["lost_writes"]),
+        (&0.into(), &0.into()),
+        "{results}"
+    );
+    // On a busy machine some kinds of reads do not occur within so short a run. `make test-full` demands all of them.
+    let is_coverage = |one: &Value| one.as_str().unwrap().starts_with("nothing was read as ");
+    assert!(results["failures"].as_array().unwrap().iter().all(is_coverage), "{results}");
     assert!(results["reads"].as_u64() > Some(50), "{results}");
     assert!(results["writes"].as_u64() > Some(10), "{results}");
     results
